@@ -1,0 +1,111 @@
+package segment
+
+import (
+	"fmt"
+	"io"
+)
+
+// This file fixes the package's API; implementations lie beside it.
+
+// File seeds every checksum of one file: what verifies here verifies nowhere else.
+type File struct {
+	Group   GroupID
+	Segment Number // 0 for files that are no segments
+	Salt    Salt
+}
+
+// Header is the content of a segment's first record.
+type Header struct {
+	Base     Index  // first index expected when the segment was made (a hint for people)
+	Manifest uint64 // sequence of the manifest that first names this segment
+}
+
+// Stamp is what every batch says about the group at the moment it was built.
+type Stamp struct {
+	// Promise is a position known to be flushed before the batch was built, never the batch's own.
+	Promise Position
+	// Commit is the commit index then known; a hint.
+	Commit Index
+	Boot   Boot
+}
+
+// Record is one parsed record. Body aliases the buffer it was parsed from.
+type Record struct {
+	Kind  Kind
+	Pos   int64 // of its header in the file
+	Chain Chain // the hash it carries: of the header before it
+	Body  []byte
+	Size  int64 // header, body and padding
+}
+
+// Row places one record of a batch or of a sealed segment: Pos and Size as in Record.
+type Row struct {
+	Kind  Kind    // KindBody, KindEntry, KindTruncate or KindVoid
+	Ref   BodyRef // of a body or void
+	Index Index   // of an entry or truncation
+	Term  Term    // of an entry
+	Pos   int64
+	Size  int64
+}
+
+// Part is one unsealed segment handed to Recover, in order of Segment.
+type Part struct {
+	File  File
+	R     io.ReaderAt
+	Size  int64 // of the file
+	Start int64 // where scanning begins: after the header record, or at a cut recorded in the manifest
+	// Limit is where the manifest says this segment's log ends (a recorded crash cut); 0 if unknown.
+	Limit int64
+}
+
+// Known is what recovery knows apart from the unsealed segments themselves.
+type Known struct {
+	Chain     Chain    // final chain of the last sealed segment (or 0 at the group's beginning)
+	Promise   Position // greatest flushed position named by manifest and footers
+	Boot      Boot     // the present life of the page cache
+	CleanStop bool     // the node stopped in order: nothing may be torn
+}
+
+// End is Recover's answer.
+type End struct {
+	Verdict Verdict  // Valid (ends in zeros), Torn (cut at Position), Corrupt, UnknownVersion
+	At      Position // end of the valid log: where the next batch goes, or the cut
+	Chain   Chain    // to carry on with
+	Promise Position // greatest promise seen anywhere, also behind the end
+	Commit  Index    // greatest commit hint seen in valid batches
+	Boot    Boot     // of the last valid batch (zero if none)
+	// Reusable: the log may go on in the same file at At. False after a cut, and where a footer or
+	// anything else but zeros lies behind At.
+	Reusable bool
+	Err      error // *CorruptError or *VersionError when the verdict says so
+}
+
+// CorruptError is damage: bytes below the promise, or such as no crash leaves. Never cut.
+type CorruptError struct {
+	Path  string // filled in by the caller that knows it
+	Group GroupID
+	At    Position
+	Index Index // of the entry concerned, 0 if unknown
+	Cause string
+}
+
+func (e *CorruptError) Error() string {
+	path := e.Path
+	if path == "" {
+		path = fmt.Sprintf("group %d %08d.seg", uint64(e.Group), uint64(e.At.Segment))
+	}
+	return fmt.Sprintf("%s is corrupt at byte %d: %s; nothing was cut or deleted; "+
+		"other groups are not affected; restore this file or rebuild the replica from its peers", path, e.At.Pos, e.Cause)
+}
+
+// VersionError is a record of a format version this build does not know; it is not damage.
+type VersionError struct {
+	Path      string
+	At        Position
+	Got, Want uint8
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%s at byte %d has format version %d, this build reads version %d; "+
+		"nothing was changed; start a build that knows it", e.Path, e.At.Pos, e.Got, e.Want)
+}
