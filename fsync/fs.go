@@ -82,9 +82,9 @@ type File interface {
 	// StartWrite asks the kernel to begin writing back [off, off+n) and does not wait. It promises
 	// nothing about durability.
 	StartWrite(off, n int64) error
-	// DropCache asks the kernel to forget clean cached pages of the whole file, so that the next read
-	// comes from the disk.
-	DropCache() error
+	// DropCache asks the kernel to forget the clean cached pages of [off, off+n), so that the next
+	// read there comes from the disk; n = 0 means to the end of the file.
+	DropCache(off, n int64) error
 }
 
 // Dir is an open directory.
