@@ -3,6 +3,7 @@ package fsync
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Conditions that callers test with errors.Is. An *Error wraps them together with the system's own
@@ -21,6 +22,14 @@ var (
 	ErrPoisoned = errors.New("poisoned by a failed flush")
 	// ErrClosed means the target or flusher was closed.
 	ErrClosed = errors.New("closed")
+	// ErrNotRegular means a name that should be a file is a link, a directory, a device or a socket.
+	ErrNotRegular = errors.New("not a regular file")
+	// ErrTooLarge means a file is longer than its reader's bound; nothing of it was read.
+	ErrTooLarge = errors.New("file is larger than allowed")
+	// ErrStalled means a flush did not come back within Options.StallAfter.
+	ErrStalled = errors.New("disk does not answer")
+	// ErrUnclaimed means the file system reported lost writes and no open file admits to them.
+	ErrUnclaimed = errors.New("lost writes of an unknown file")
 )
 
 // Error is a failed file system call.
@@ -35,23 +44,30 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e
 // Unwrap returns the system's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Level is how far one node's persistence of a message has come.
-type Level uint8
-
-// The levels, in order. There is no "stored" without one of them (D-4).
-const (
-	// Written: handed to the kernel; survives the death of the process, not of the machine (D-1, D-2).
-	Written Level = iota + 1
-	// Flushed: on the disk, name included; survives a power cut of this node (D-3).
-	Flushed
-)
-
-func (l Level) String() string {
-	switch l {
-	case Written:
-		return "written"
-	case Flushed:
-		return "flushed"
+// NewError makes the *Error of a failed call from what the system said, adding the condition that
+// it stands for. An err that is or wraps an *Error is returned as that *Error. It is for the
+// implementations of FS; err must not be nil.
+func NewError(op, path string, err error) *Error {
+	if err == nil {
+		panic("bug: fsync: NewError without an error")
 	}
-	return fmt.Sprintf("Level(%d)", uint8(l))
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	cond := condition(err)
+	if cond != nil && !errors.Is(err, cond) {
+		err = fmt.Errorf("%w (%w)", cond, err)
+	}
+	return &Error{Op: op, Path: path, Err: err}
+}
+
+// condition is the sentinel that a system error stands for, nil if none.
+func condition(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return ErrDiskFull
+	case errors.Is(err, syscall.EROFS):
+		return ErrReadOnlyFS
+	}
+	return nil
 }
