@@ -1,0 +1,192 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"weida/segment"
+	"weida/wal"
+)
+
+// Names that everything above uses without importing what is below.
+type (
+	// GroupID, Term, Index, BodyRef and Digest are segment's.
+	GroupID = segment.GroupID
+	Term    = segment.Term
+	Index   = segment.Index
+	BodyRef = segment.BodyRef
+	Digest  = segment.Digest
+)
+
+// Group is one ordered, durable log of commands with bodies: a one-replica queue, a replicated
+// queue and the control group look the same from above. All methods may be called from any
+// goroutine and none waits for a disk or a peer, but those of readers and writers.
+type Group interface {
+	// Propose hands a batch to the group. It never blocks and takes ownership of the batch and its
+	// buffers until Batch.Free. Exactly one answer follows for a batch that was taken: Machine.Appended or
+	// Machine.Dropped. On an error nothing was taken: ErrFull, ErrDiskFull, ErrReadOnly, ErrStopped,
+	// *NotLeaderError.
+	Propose(*Batch) error
+	// NewBody starts a body of n bytes in a file of its own (n > segment.InlineMax) and gives it its
+	// ref now; the bytes are written off the shard. Finish or Abort ends it.
+	NewBody(n int64) (BodyWriter, error)
+	// OpenBody opens a body named by an applied item. Bytes are verified before they are returned.
+	OpenBody(segment.Commit) (BodyReader, error)
+	// Release says that a body is settled: its space may be taken back once a snapshot covers it.
+	// Called by the machine, on the shard, once per body.
+	Release(BodyRef)
+	// Reconfigure proposes a change of membership; a group with one owner has none (ErrNoGroup).
+	Reconfigure(Change) error
+	// Status is a consistent picture, never older than the last round.
+	Status() Status
+	// Stop ends the group on this node. Batches without an answer are Dropped with Indeterminate if
+	// they may have been written, Refused otherwise. Returns when the machine will not be called again.
+	Stop()
+}
+
+// Machine is what a group drives: a deterministic state machine and the sessions around it. It is
+// called on the group's shard, one call at a time, and never blocks.
+type Machine interface {
+	// Appended answers a proposal: its items are entry (term, index), written here. It is committed when
+	// Marks.Committed reaches the index in this term.
+	Appended(tag uint64, t Term, i Index)
+	// Dropped answers a proposal that did not get an entry, or lost it.
+	Dropped(tag uint64, o Outcome)
+	// Apply gives a committed entry, in index order, each exactly once per life (after Restore, from the
+	// snapshot's index on). Items alias buffers that are valid during the call only.
+	Apply(t Term, i Index, items []Item)
+	// Moved says that watermarks rose; at most once per round, after the round's Apply calls.
+	Moved(Marks)
+	// Role says who leads now. Leading starts only after this term's first entry is applied.
+	Role(Role, Term, Leader)
+	// Snapshot returns the state as of the last Apply, as a stream that stays consistent while Apply goes on.
+	Snapshot() Source
+	// Restore replaces the state by a snapshot's.
+	Restore(Source) error
+}
+
+// Item is one command with at most one body.
+type Item struct {
+	Command []byte
+	// HasBody says that the item carries a body. In a proposal it is Inline (at most segment.InlineMax bytes)
+	// or a finished Large body; when applied, Body names it.
+	HasBody bool
+	Inline  []byte
+	Large   BodyWriter
+	Body    segment.Commit
+}
+
+// Batch is what one proposal carries: its items become neighbours in one entry, in order.
+type Batch struct {
+	Tag   uint64 // chosen by the proposer, echoed in the answer
+	Items []Item
+	// Free is called once, on the shard, when the group no longer reads the batch's buffers; may be nil.
+	Free func()
+}
+
+// Marks are a group's watermarks, in the order they are reached: an entry at or below one has that
+// property. In a one-replica group committed = written.
+type Marks struct {
+	Term      Term
+	Written   Index
+	Flushed   Index // written and flushed on this node
+	Committed Index
+	Applied   Index
+}
+
+// Outcome is how a proposal ended without evidence.
+type Outcome struct {
+	Kind OutcomeKind
+	Err  error
+}
+
+// OutcomeKind says what is known about a message that has no evidence.
+type OutcomeKind uint8
+
+// The outcomes: definitely not stored, or unknown.
+const (
+	Refused OutcomeKind = iota + 1
+	Indeterminate
+)
+
+// Role is a replica's part in its group.
+type Role uint8
+
+// The roles. A one-replica group's node is its Owner.
+const (
+	Follower Role = iota
+	Candidate
+	LeaderRole
+	Owner
+	Learner
+)
+
+// Leader names who leads; the zero value is "unknown".
+type Leader struct {
+	Node uint64 // raft id
+}
+
+// Change is a change of membership; its content comes with replication.
+type Change struct{}
+
+// Status is a group's state for people and health checks.
+type Status struct {
+	Group GroupID
+	Role  Role
+	Marks Marks
+	First Index // oldest entry still in the log
+	// ReadOnly is why the group takes no proposals (poisoned, corrupt, disk full), nil if it does.
+	ReadOnly error
+	Store    wal.Stats
+	Inbox    int // proposals waiting
+}
+
+// BodyWriter receives a large body. One goroutine at a time.
+type BodyWriter interface {
+	io.Writer
+	Ref() BodyRef
+	// Finish says the body is complete; digest must be that of the bytes written, and the length must be
+	// the one announced, else the body is void. The bytes are written, not flushed, when it returns.
+	Finish(digest Digest) error
+	// Abort gives the body up and removes its file.
+	Abort()
+}
+
+// BodyReader reads a body from its start. One goroutine at a time.
+type BodyReader interface {
+	io.ReadCloser
+	io.WriterTo
+	Length() int64
+}
+
+// Source is a snapshot's content.
+type Source interface {
+	io.WriterTo
+}
+
+// Conditions of Group, tested with errors.Is.
+var (
+	// ErrFull means the group's bounded inbox has no place: nothing was stored; try again later.
+	ErrFull = errors.New("the group's inbox is full; nothing was stored; try again")
+	// ErrDiskFull means nothing was stored for want of space; reads and settles go on.
+	ErrDiskFull = errors.New("disk full, nothing was stored; free space on the node, admission resumes by itself")
+	// ErrReadOnly means the group takes no proposals on this node; Status says why.
+	ErrReadOnly = errors.New("the group is read-only on this node")
+	// ErrStopped means the group was stopped.
+	ErrStopped = errors.New("the group is stopped on this node")
+	// ErrNoGroup means a one-replica queue was asked something only a consensus group has.
+	ErrNoGroup = errors.New("a one-replica queue has an owner and no consensus group")
+)
+
+// NotLeaderError refuses a proposal at a replica that does not lead.
+type NotLeaderError struct {
+	Group  GroupID
+	Leader Leader
+	Term   Term
+}
+
+func (e *NotLeaderError) Error() string {
+	return fmt.Sprintf("group %d is led by %d in term %d, not by this node; nothing was stored here",
+		uint64(e.Group), e.Leader.Node, uint64(e.Term))
+}
