@@ -31,6 +31,9 @@ func (o *osFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, osError("write", o.name, err)
 }
 
+// Path is the name the file was opened by.
+func (o *osFile) Path() string { return o.name }
+
 func (o *osFile) Close() error { return osError("close", o.name, o.f.Close()) }
 
 func (o *osFile) Sync() error {
@@ -64,6 +67,13 @@ func (o *osFile) StartWrite(off, n int64) error {
 }
 
 func (o *osFile) DropCache(off, n int64) error {
+	// The kernel passes over a page that the range covers in part, so cover whole pages.
+	page := int64(os.Getpagesize())
+	limit := off + n
+	off -= off % page
+	if n > 0 {
+		n = (limit - off + page - 1) / page * page
+	}
 	return control(o.f, "fadvise", o.name, func(fd int) error {
 		return unix.Fadvise(fd, off, n, unix.FADV_DONTNEED)
 	})
@@ -78,6 +88,9 @@ type osDir struct {
 func (o *osDir) call(op string, call func(fd int) error) error {
 	return control(o.f, op, o.name, call)
 }
+
+// Path is the name the directory was opened by.
+func (o *osDir) Path() string { return o.name }
 
 func (o *osDir) Close() error { return osError("close", o.name, o.f.Close()) }
 

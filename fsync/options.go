@@ -2,8 +2,6 @@ package fsync
 
 import "time"
 
-// This file fixes the Flusher's API. The implementation belongs to flusher.go and its neighbours.
-
 // Strategy says how a round makes its files durable.
 type Strategy uint8
 
@@ -34,16 +32,26 @@ type Options struct {
 	// StallAfter is when a flush still running counts as failed for the node (Flusher.Err); 25 s if
 	// zero.
 	StallAfter time.Duration
+	// LateAfter is how long a target's flush may keep a round that others wait for; 100 ms if zero.
+	LateAfter time.Duration
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
-	// Event receives FlushSlow, FlushFailed, TargetPoisoned, NodeFailed; nil drops them. Called from
-	// the flushing goroutine; must not block or call the Flusher.
+	// Event receives what an operator should know; nil drops it. Called by one goroutine at a time;
+	// must not block or call the Flusher.
 	Event func(Event)
 }
 
-// Event is one thing worth telling an operator.
+// The kinds of events.
+const (
+	EventFlushSlow      = "flush_slow"      // a flush is running for SlowAfter already
+	EventFlushFailed    = "flush_failed"    // a call reported lost writes
+	EventTargetPoisoned = "target_poisoned" // a target will never advance again
+	EventNodeFailed     = "node_failed"     // Flusher.Err is set
+)
+
+// Event is one thing worth telling an operator. Fields that a kind does not need are zero.
 type Event struct {
-	Kind   string // "flush_slow", "flush_failed", "target_poisoned", "node_failed"
+	Kind   string // one of the constants
 	Target string
 	Path   string
 	Took   time.Duration
@@ -51,5 +59,31 @@ type Event struct {
 }
 
 // Waker is told once per round that at least one of its targets moved or was poisoned. Wake must not
-// block. Shards implement it; the marks themselves are read from the targets.
+// block. Shards implement it; the marks themselves are read from the targets. Its dynamic type must be
+// comparable (a pointer).
 type Waker interface{ Wake() }
+
+func (o Options) withDefaults() Options {
+	if o.FewFiles == 0 {
+		o.FewFiles = 2
+	}
+	if o.Workers == 0 {
+		o.Workers = 64
+	}
+	if o.BulkDirtyMax == 0 {
+		o.BulkDirtyMax = 4 << 20
+	}
+	if o.SlowAfter == 0 {
+		o.SlowAfter = time.Second
+	}
+	if o.StallAfter == 0 {
+		o.StallAfter = 25 * time.Second
+	}
+	if o.LateAfter == 0 {
+		o.LateAfter = 100 * time.Millisecond
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}

@@ -1,0 +1,190 @@
+package fsync
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// syncOne flushes one file, unless an earlier flush of it failed.
+func (f *Flusher) syncOne(s Syncer) error {
+	f.mu.Lock()
+	err := f.bad[s]
+	f.stats.Syncs++
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.Sync()
+}
+
+// spoil remembers that a flush of s failed, so that no later one counts.
+func (f *Flusher) spoil(s Syncer, name string, err error) {
+	f.mu.Lock()
+	_, again := f.bad[s]
+	if !again {
+		f.bad[s] = err
+		f.stats.Errors++
+	}
+	f.mu.Unlock()
+	if !again {
+		f.emit(Event{Kind: EventFlushFailed, Target: name, Path: pathOf(s), Err: err})
+	}
+	if errors.Is(err, ErrReadOnlyFS) {
+		f.fail(err)
+	}
+}
+
+// poison ends a target for ever. The first reason stays.
+func (f *Flusher) poison(t *Target, cause error) {
+	err := fmt.Errorf("fsync: flush %s: %w: %w; what was not confirmed as flushed may be lost, although reads "+
+		"may still show it; no more is stored here", t.name, ErrPoisoned, NewError("flush", t.name, cause))
+	if !t.poison.CompareAndSwap(nil, &err) {
+		return
+	}
+	now := f.o.Now()
+	f.mu.Lock()
+	f.stats.Poisoned++
+	f.poisonSeq++
+	f.poisons = slices.DeleteFunc(f.poisons, func(at time.Time) bool { return now.Sub(at) > poisonWindow })
+	f.poisons = append(f.poisons, now)
+	many := len(f.poisons) >= poisonsMax
+	f.mu.Unlock()
+	f.emit(Event{Kind: EventTargetPoisoned, Target: t.name, Err: err})
+	if many {
+		f.fail(fmt.Errorf("%d targets were poisoned within %v, the last: %w", poisonsMax, poisonWindow, cause))
+	}
+}
+
+// callWhole makes everything on the file system durable with one call.
+func (r *round) callWhole() {
+	f := r.f
+	f.mu.Lock()
+	seq := f.poisonSeq
+	f.mu.Unlock()
+	err := f.o.Root.SyncFS()
+	took := f.o.Now().Sub(r.began)
+
+	f.mu.Lock()
+	f.wholeBusy = false
+	f.wholeUsual += (took - f.wholeUsual) / 8
+	explained := f.poisonSeq > f.explained
+	f.explained = max(f.explained, seq)
+	if err != nil {
+		f.stats.Errors++
+	}
+	f.mu.Unlock()
+
+	r.mu.Lock()
+	r.whole = false
+	r.hold = err != nil
+	r.mu.Unlock()
+	if err != nil {
+		f.emit(Event{Kind: EventFlushFailed, Path: pathOf(f.o.Root), Took: took, Err: err})
+		r.attribute(err, explained)
+		return
+	}
+	for i := range r.parts {
+		r.finish(&r.parts[i], true)
+	}
+}
+
+// attribute finds out whose writes were lost. Until somebody accounts for the report no part advances;
+// then those do whose own files say that they are safe. SyncFS itself is not asked again: its second
+// answer would be nil whatever happened. explained is true if a poisoned target accounts for it.
+func (r *round) attribute(report error, explained bool) {
+	f := r.f
+	if errors.Is(report, ErrReadOnlyFS) {
+		f.fail(report)
+		r.verdict(false)
+		return
+	}
+	if r.inline {
+		r.worker()
+	} else {
+		r.startWorkers()
+	}
+	if r.explainedByParts(explained) || f.askOthers() {
+		r.verdict(true)
+		return
+	}
+	f.fail(fmt.Errorf("%w: %w", ErrUnclaimed, report))
+	r.verdict(false)
+}
+
+// explainedByParts waits until a part of the round has failed or all have been flushed.
+func (r *round) explainedByParts(explained bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !explained {
+		running := false
+		for i := range r.parts {
+			p := &r.parts[i]
+			explained = explained || p.err != nil
+			running = running || p.state == partWaiting || p.state == partRunning
+		}
+		if explained || !running {
+			break
+		}
+		r.moved.Wait()
+	}
+	return explained
+}
+
+// verdict ends the wait of the parts that SyncFS left in doubt.
+func (r *round) verdict(ok bool) {
+	r.mu.Lock()
+	r.hold = false
+	var list []*part
+	for i := range r.parts {
+		if p := &r.parts[i]; p.state == partHeld || !ok {
+			list = append(list, p)
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range list {
+		r.finish(p, ok)
+	}
+}
+
+// askOthers flushes everything unflushed of all targets, in a round or not, and of bulk writers, to
+// find the file that lost writes. Poisoned targets are asked too: what they wrote since is lost in
+// the same way.
+func (f *Flusher) askOthers() (found bool) {
+	f.mu.Lock()
+	targets, bulks := slices.Clone(f.targets), slices.Clone(f.bulks)
+	f.mu.Unlock()
+	for _, t := range targets {
+		found = f.ask(t) || found
+	}
+	for _, b := range bulks {
+		found = b.ask() || found
+	}
+	return found
+}
+
+func (f *Flusher) ask(t *Target) (found bool) {
+	t.syncing.Lock()
+	defer t.syncing.Unlock()
+	poisoned := t.poison.Load() != nil
+	for _, s := range t.unflushed() {
+		err := s.Sync()
+		if err == nil || errors.Is(err, os.ErrClosed) && (poisoned || !t.Busy(s)) {
+			continue
+		}
+		found = true
+		f.spoil(s, t.name, err)
+		f.poison(t, err)
+	}
+	return found
+}
+
+// pathOf is the name of a flush target where it knows one.
+func pathOf(s Syncer) string {
+	if p, ok := s.(interface{ Path() string }); ok {
+		return p.Path()
+	}
+	return ""
+}
