@@ -22,7 +22,9 @@ type Header struct {
 
 // Stamp is what every batch says about the group at the moment it was built.
 type Stamp struct {
-	// Promise is a position known to be flushed before the batch was built, never the batch's own.
+	// Promise is a position known to be flushed before the batch was built, never the batch's own: the
+	// end of the last batch a completed flush covers. The start of a segment in which nothing was
+	// flushed yet is no promise; the end of the segment before it is.
 	Promise Position
 	// Commit is the commit index then known; a hint.
 	Commit Index
@@ -68,8 +70,10 @@ type Known struct {
 
 // End is Recover's answer.
 type End struct {
-	Verdict Verdict  // Valid (ends in zeros), Torn (cut at Position), Corrupt, UnknownVersion
-	At      Position // end of the valid log: where the next batch goes, or the cut
+	Verdict Verdict // Valid (ends in zeros), Torn (cut at Position), Corrupt, UnknownVersion
+	// At is the end of the valid log: where the next batch goes, or the cut. If only zeros stand behind
+	// the last batch, it lies in the newest part, because the writer had moved on to that one.
+	At      Position
 	Chain   Chain    // to carry on with
 	Promise Position // greatest promise seen anywhere, also behind the end
 	Commit  Index    // greatest commit hint seen in valid batches
@@ -77,7 +81,17 @@ type End struct {
 	// Reusable: the log may go on in the same file at At. False after a cut, and where a footer or
 	// anything else but zeros lies behind At.
 	Reusable bool
-	Err      error // *CorruptError or *VersionError when the verdict says so
+	// Parts says, for each part given, where its log ends and the chain there: what its footer needs
+	// when it is sealed. From At on, parts hold nothing of the log.
+	Parts []PartEnd
+	Err   error // *CorruptError or *VersionError when the verdict says so, any other when Unreadable
+}
+
+// PartEnd is where one part's log ends.
+type PartEnd struct {
+	End   int64
+	Chain Chain
+	Last  Index // of the last entry read up to there, 0 if none was; truncations counted
 }
 
 // CorruptError is damage: bytes below the promise, or such as no crash leaves. Never cut.
@@ -100,12 +114,17 @@ func (e *CorruptError) Error() string {
 
 // VersionError is a record of a format version this build does not know; it is not damage.
 type VersionError struct {
-	Path      string
+	Path      string // filled in by the caller that knows it
+	Group     GroupID
 	At        Position
 	Got, Want uint8
 }
 
 func (e *VersionError) Error() string {
+	path := e.Path
+	if path == "" {
+		path = fmt.Sprintf("group %d %08d.seg", uint64(e.Group), uint64(e.At.Segment))
+	}
 	return fmt.Sprintf("%s at byte %d has format version %d, this build reads version %d; "+
-		"nothing was changed; start a build that knows it", e.Path, e.At.Pos, e.Got, e.Want)
+		"nothing was changed; start a build that knows it", path, e.At.Pos, e.Got, e.Want)
 }

@@ -114,6 +114,7 @@ const (
 	Torn
 	Corrupt
 	UnknownVersion
+	Unreadable // reading failed or the visitor stopped: nothing may be concluded
 )
 
 func (v Verdict) String() string {
@@ -128,6 +129,8 @@ func (v Verdict) String() string {
 		return "corrupt"
 	case UnknownVersion:
 		return "unknown version"
+	case Unreadable:
+		return "unreadable"
 	}
 	return fmt.Sprintf("Verdict(%d)", uint8(v))
 }
