@@ -95,3 +95,8 @@ type Stats struct {
 	PhysicalBytes int64 // allocated on disk
 	LiveBodies    int64
 }
+
+// Seam wanted by raftstore: func (l *Log) SetWaker(w fsync.Waker). The owner calls it once, before its
+// first use of the log; w is woken when the log's flush mark moved or its target was poisoned (pass it to
+// Flusher.NewTarget, created at the first append; all logs of a shard share one w, so that it is
+// woken once per round).
