@@ -2,6 +2,7 @@ package fsync
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -36,14 +37,19 @@ func (osFS) Open(name string, access Access) (File, error) {
 	if err != nil {
 		return nil, osError("open", name, err)
 	}
+	if err := regular(f); err != nil {
+		return nil, errors.Join(osError("open", name, err), f.Close())
+	}
+	return &osFile{f: f, name: name}, nil
+}
+
+// regular refuses everything that is not a plain file.
+func regular(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = ErrNotRegular
 	}
-	if err != nil {
-		return nil, errors.Join(osError("open", name, err), f.Close())
-	}
-	return &osFile{f: f, name: name}, nil
+	return err
 }
 
 func (osFS) OpenDir(name string) (Dir, error) {
@@ -106,7 +112,9 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		return nil, osError("lock", name, err)
 	}
 	d := &osDir{f: f, name: name}
-	err = d.call("lock", func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err = osError("lock", name, regular(f)); err == nil {
+		err = d.call("lock", func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = NewError("lock", name, ErrLocked)
 	}
@@ -145,8 +153,8 @@ func control(f *os.File, op, name string, call func(fd int) error) error {
 			}
 		}
 	})
-	if err == nil {
-		err = callErr
+	if err != nil {
+		return NewError(op, name, fmt.Errorf("%w: %w", fs.ErrClosed, err)) // its only failure
 	}
-	return osError(op, name, err)
+	return osError(op, name, callErr)
 }
