@@ -1,0 +1,89 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"weida/fsync"
+	"weida/wal"
+)
+
+// bodyWriter is a large body on its way into its own file.
+type bodyWriter struct {
+	owner *owner
+	file  *wal.BodyFile
+	state atomic.Uint32
+}
+
+// The life of a large body: a refused proposal gives it back, so that it can be proposed again or
+// aborted; a written one keeps it for good.
+const (
+	bodyOpen uint32 = iota
+	bodyFinished
+	bodyProposed
+	bodyGone
+)
+
+func (w *bodyWriter) Ref() BodyRef { return w.file.Ref() }
+
+func (w *bodyWriter) Write(p []byte) (int, error) {
+	if w.state.Load() != bodyOpen {
+		return 0, fmt.Errorf("raftstore: body %v: write after its end: %w", w.Ref(), ErrBody)
+	}
+	n, err := w.file.Write(p)
+	return n, storeError(err)
+}
+
+func (w *bodyWriter) Finish(d Digest) error {
+	if w.state.Load() != bodyOpen {
+		return fmt.Errorf("raftstore: body %v: finished twice: %w", w.Ref(), ErrBody)
+	}
+	if err := w.file.Finish(d); err != nil {
+		w.state.Store(bodyGone)
+		return storeError(err)
+	}
+	w.state.Store(bodyFinished)
+	return nil
+}
+
+// Abort removes the file unless a proposal holds it or has named it; then it does nothing, so that it
+// can be deferred.
+func (w *bodyWriter) Abort() {
+	if w.state.CompareAndSwap(bodyOpen, bodyGone) || w.state.CompareAndSwap(bodyFinished, bodyGone) {
+		w.file.Abort()
+	}
+}
+
+// claimBodies takes all large bodies of a proposal or none.
+func claimBodies(items []Item) error {
+	for i := range items {
+		if w, ok := items[i].Large.(*bodyWriter); ok && !w.state.CompareAndSwap(bodyFinished, bodyProposed) {
+			freeBodies(items[:i])
+			return ErrBody
+		}
+	}
+	return nil
+}
+
+// freeBodies gives the large bodies of a proposal that was refused back to their writers.
+func freeBodies(items []Item) {
+	for i := range items {
+		if w, ok := items[i].Large.(*bodyWriter); ok {
+			w.state.CompareAndSwap(bodyProposed, bodyFinished)
+		}
+	}
+}
+
+// storeError adds this package's condition to an error of the store.
+func storeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fsync.ErrDiskFull):
+		return fmt.Errorf("%w: %w", ErrDiskFull, err)
+	case errors.Is(err, fsync.ErrPoisoned):
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	return err
+}

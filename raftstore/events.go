@@ -1,0 +1,30 @@
+package raftstore
+
+// Event is one thing worth telling an operator.
+type Event struct {
+	Kind  EventKind
+	Group GroupID
+	Index Index // of the snapshot, 0 otherwise
+	Err   error
+}
+
+// EventKind names what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	// GroupReadOnly: the group takes no more proposals until it is opened anew; Err says why.
+	GroupReadOnly EventKind = "group_read_only"
+	// DiskFull: a proposal was refused for want of space; told once until one succeeds again.
+	DiskFull EventKind = "disk_full"
+	// DiskFullOver: a proposal was written after DiskFull.
+	DiskFullOver EventKind = "disk_full_over"
+	// SnapshotTaken: a snapshot is flushed and the log was trimmed as far as it allows.
+	SnapshotTaken EventKind = "snapshot_taken"
+	// SnapshotFailed: a snapshot could not be written; the log stays as it was and it is tried again later.
+	SnapshotFailed EventKind = "snapshot_failed"
+	// JobFailed: slow work of a log failed without harm to what is stored; it is tried again later.
+	JobFailed EventKind = "job_failed"
+	// CloseFailed: a log could not be flushed or closed in order.
+	CloseFailed EventKind = "close_failed"
+)

@@ -1,0 +1,154 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Host runs the groups of one node on its shards. Methods may be called from any goroutine; Step and
+// Start exclude each other.
+type Host struct {
+	o      HostOptions
+	shards []*shard
+	pool   pool
+
+	mu sync.Mutex
+	// guarded by mu
+	groups       map[GroupID]*owner // nil while a group is being opened
+	started      bool
+	stopping     bool
+	snapshotting bool // a group holds the node's one place for a snapshot
+	closeErr     error
+
+	stop chan struct{} // ends the shards and the ticker
+	done sync.WaitGroup
+}
+
+// NewHost returns a host without groups. Nothing runs before Start; without Start it is stepped.
+func NewHost(o HostOptions) *Host {
+	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]*owner), stop: make(chan struct{})}
+	h.pool.limit = h.o.JobWorkers
+	for i := range h.o.Shards {
+		h.shards = append(h.shards, newShard(h, i))
+	}
+	return h
+}
+
+// Step does one round of every shard and then the slow jobs that they began, all on the caller's
+// goroutine and in a fixed order. It returns false if there was nothing to do. A flush is not part of
+// it: the flusher is stepped by itself.
+func (h *Host) Step() bool {
+	worked := false
+	for _, s := range h.shards {
+		worked = s.round() || worked
+	}
+	return h.pool.runInline() || worked
+}
+
+// Tick lets time pass by one tick (100 ms by convention): groups that did nothing for a while give
+// their descriptors back, and what failed for want of space is tried again. It never blocks, and its
+// cost does not grow with the number of idle groups. Start calls it by itself.
+func (h *Host) Tick() {
+	for _, s := range h.shards {
+		s.tick()
+	}
+}
+
+// Failed is closed when the node's storage failed as a whole: the process must end, with a status of
+// its own, for nothing more will be flushed.
+func (h *Host) Failed() <-chan struct{} { return h.o.Store.Flusher().Failed() }
+
+// Err is why the storage failed, nil if it did not.
+func (h *Host) Err() error { return h.o.Store.Flusher().Err() }
+
+// Stop stops all groups (as Group.Stop) and ends what Start began. The store stays open. It returns
+// the errors of logs that could not be flushed and closed in order; what they are worth is known when
+// they are opened again.
+func (h *Host) Stop() error {
+	h.mu.Lock()
+	h.stopping = true
+	var open []*owner
+	for _, o := range h.groups {
+		if o != nil {
+			open = append(open, o)
+		}
+	}
+	h.mu.Unlock()
+	sortOwners(open)
+	for _, o := range open {
+		o.beginStop()
+	}
+	for _, o := range open {
+		o.Stop()
+	}
+	h.mu.Lock()
+	started := h.started
+	h.started = false
+	h.mu.Unlock()
+	if started {
+		close(h.stop)
+		h.done.Wait()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closeErr
+}
+
+// reserve takes a group's place before it is opened.
+func (h *Host) reserve(g GroupID) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopping {
+		return ErrStopped
+	}
+	if _, ok := h.groups[g]; ok {
+		return ErrOpen
+	}
+	h.groups[g] = nil
+	return nil
+}
+
+// admit hands an opened group to its shard.
+func (h *Host) admit(o *owner) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopping {
+		delete(h.groups, o.id)
+		return ErrStopped
+	}
+	h.groups[o.id] = o
+	return nil
+}
+
+// forget gives a group's place back once its log is closed.
+func (h *Host) forget(g GroupID, closeErr error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.groups, g)
+	if closeErr != nil {
+		h.closeErr = errors.Join(h.closeErr, fmt.Errorf("raftstore: close group %d: %w", uint64(g), closeErr))
+	}
+}
+
+// takeSnapshotSlot reserves the node's one place for a snapshot.
+func (h *Host) takeSnapshotSlot() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.snapshotting {
+		return false
+	}
+	h.snapshotting = true
+	return true
+}
+
+func (h *Host) freeSnapshotSlot() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.snapshotting {
+		panic("bug: raftstore: snapshot slot freed twice")
+	}
+	h.snapshotting = false
+}
+
+func (h *Host) shardOf(g GroupID) *shard { return h.shards[uint64(g)%uint64(len(h.shards))] }

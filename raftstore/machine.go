@@ -1,0 +1,25 @@
+package raftstore
+
+// This file holds what a Machine may implement besides.
+
+// Holder is implemented by machines whose state holds bodies. Only their groups are snapshotted and
+// trimmed: without knowing what a restored state holds, nothing may be dropped.
+type Holder interface {
+	// Bodies yields every body the state holds (applied and not yet released), in rising order of refs if
+	// it can. Called on the shard, after Restore.
+	Bodies(yield func(BodyRef) bool)
+}
+
+// Attacher is implemented by machines that need their Group before OpenOwner has returned it: replay
+// may already call Release.
+type Attacher interface {
+	// Attach is called once, before Restore and the first Apply, on the goroutine that opens the group.
+	Attach(Group)
+}
+
+// Halter is implemented by machines that want to hear at once that their group turned read-only:
+// Flushed will not rise any more and every later proposal is refused. What was Appended stands.
+type Halter interface {
+	// Halted is called once, on the shard. err wraps ErrReadOnly and the reason.
+	Halted(err error)
+}

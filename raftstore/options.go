@@ -1,0 +1,77 @@
+package raftstore
+
+import (
+	"runtime"
+
+	"weida/wal"
+)
+
+// HostOptions says how a node hosts its groups. Store is required; everything else works when zero.
+type HostOptions struct {
+	// Store holds the groups' logs. The host does not close it.
+	Store *wal.Store
+	// Shards is how many goroutines share the groups; GOMAXPROCS if zero.
+	Shards int
+	// InboxMessages bounds the items that wait in one group's inbox; 4096 if zero.
+	InboxMessages int
+	// InboxBytes bounds what they cost (Batch.Size); 16 MiB if zero, never less than one batch.
+	InboxBytes int64
+	// JobWorkers bounds the slow jobs that run at a time, at most one per group; 64 if zero.
+	JobWorkers int
+	// SnapshotBytes is by how much a group's log, or what it could free, has to grow before its machine
+	// is asked for a snapshot; 16 MiB if zero.
+	SnapshotBytes int64
+	// ParkTicks is after how many ticks without work a group gives its descriptors back; 10 if zero.
+	ParkTicks int
+	// Node is this node's number, named as leader of the groups it owns; 0 is "unknown".
+	Node uint64
+	// Event receives what an operator should know; nil drops it. Must not block or call the host.
+	Event func(Event)
+}
+
+const (
+	defaultInboxMessages = 4096
+	defaultInboxBytes    = 16 << 20
+	defaultJobWorkers    = 64
+	defaultSnapshotBytes = 16 << 20
+	defaultParkTicks     = 10
+
+	// roundBytesGroup and roundBytesShard bound what one round writes, so that one group's full
+	// inbox does not make the others of its shard wait, and a round's memory is bounded.
+	roundBytesGroup = 1 << 20
+	roundBytesShard = 4 << 20
+	// replayBytes bounds what OpenOwner reads of the log at a time.
+	replayBytes = 1 << 20
+)
+
+func (o HostOptions) withDefaults() HostOptions {
+	if o.Store == nil {
+		panic("bug: raftstore: HostOptions without a Store")
+	}
+	setDefault(&o.Shards, runtime.GOMAXPROCS(0))
+	setDefault(&o.InboxMessages, defaultInboxMessages)
+	setDefault(&o.InboxBytes, defaultInboxBytes)
+	o.InboxBytes = max(o.InboxBytes, MaxBatchBytes)
+	setDefault(&o.JobWorkers, defaultJobWorkers)
+	setDefault(&o.SnapshotBytes, defaultSnapshotBytes)
+	setDefault(&o.ParkTicks, defaultParkTicks)
+	if o.Event == nil {
+		o.Event = func(Event) {}
+	}
+	return o
+}
+
+func setDefault[T int | int64](v *T, def T) {
+	if *v < 0 {
+		panic("bug: raftstore: negative option")
+	}
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// OwnerOptions says how a group with one owner is opened. The zero value opens an existing group.
+type OwnerOptions struct {
+	// Create makes the group if this node does not have it; false refuses with ErrNoSuchGroup.
+	Create bool
+}

@@ -1,0 +1,127 @@
+package raftstore
+
+import (
+	"weida/segment"
+	"weida/wal"
+)
+
+// snapshotState is the group's snapshot on its way to the disk:
+//
+//	due -> (content being written) -> written -> (log flushed up to it) -> committed -> log trimmed
+//
+// The content is taken at the applied entry, which may not be flushed yet. It is committed only once it
+// is: a snapshot ahead of the log would, after a power cut, hold what the log has lost.
+type snapshotState struct {
+	grown  int64 // cost of what was written since the last one
+	taken  Index // of the last one, tried or found
+	held   bool  // the host's slot is ours
+	mark   wal.Mark
+	writer *wal.SnapshotWriter // content is written, not committed; set by the worker
+	large  map[BodyRef]int64   // lengths of live large bodies
+	freed  int64               // of large bodies released since the last snapshot
+}
+
+// snapshotDue reports whether a snapshot is worth its cost, and then takes the host's slot for it.
+func (o *owner) snapshotDue() bool {
+	s := &o.snap
+	if s.held || o.marks.Applied == s.taken {
+		return false
+	}
+	if _, ok := o.machine.(Holder); !ok {
+		return false
+	}
+	limit := o.host.o.SnapshotBytes
+	if s.freed < limit && (s.grown < limit || o.log.Stats().Segments < 2) {
+		return false
+	}
+	if !o.host.takeSnapshotSlot() {
+		return false
+	}
+	s.held = true
+	return true
+}
+
+// beginSnapshot takes the machine's view and lets a worker write it.
+func (o *owner) beginSnapshot() {
+	s := &o.snap
+	s.mark, s.taken, s.grown, s.freed = o.last, o.last.Index, 0, 0
+	o.releases.seal()
+	src := o.machine.Snapshot()
+	o.begin(snapshotTask, func() error {
+		w, err := o.log.NewSnapshot(s.mark)
+		if err != nil {
+			return err
+		}
+		if _, err := src.WriteTo(w); err != nil {
+			w.Abort()
+			return err
+		}
+		s.writer = w
+		return nil
+	})
+}
+
+func (o *owner) snapshotWritten(err error) {
+	if err != nil {
+		o.snapshotFailed(err)
+	}
+}
+
+// snapshotCommitted trims: what the snapshot covers and nobody holds may go.
+func (o *owner) snapshotCommitted(err error) {
+	s := &o.snap
+	s.writer = nil
+	if err != nil {
+		o.snapshotFailed(err)
+		return
+	}
+	o.endSnapshot()
+	o.releases.drop(o.log.Release)
+	o.log.Trim()
+	o.host.o.Event(Event{Kind: SnapshotTaken, Group: o.id, Index: s.mark.Index})
+}
+
+func (o *owner) snapshotFailed(err error) {
+	o.endSnapshot()
+	o.releases.unseal()
+	o.host.o.Event(Event{Kind: SnapshotFailed, Group: o.id, Index: o.snap.mark.Index, Err: err})
+}
+
+// abortSnapshot gives up a snapshot of a group that turned read-only.
+func (o *owner) abortSnapshot() {
+	w := o.snap.writer
+	if w == nil {
+		o.endSnapshot()
+		return
+	}
+	o.snap.writer = nil
+	o.begin(abortTask, func() error { w.Abort(); return nil })
+}
+
+// endSnapshot gives the host's slot back.
+func (o *owner) endSnapshot() {
+	if o.snap.held {
+		o.snap.held = false
+		o.host.freeSnapshotSlot()
+	}
+}
+
+// retain counts an applied body as live.
+func (o *owner) retain(c segment.Commit) {
+	o.log.Retain(c.Ref)
+	if c.Large {
+		if o.snap.large == nil {
+			o.snap.large = make(map[BodyRef]int64)
+		}
+		o.snap.large[c.Ref] = c.Length
+	}
+}
+
+// Release implements Group.
+func (o *owner) Release(ref BodyRef) {
+	o.releases.add(ref)
+	if n, ok := o.snap.large[ref]; ok {
+		delete(o.snap.large, ref)
+		o.snap.freed += n
+	}
+}
