@@ -85,7 +85,7 @@ func EncodeFooter(f File, pos int64, rows []Row, chain Chain, last Index) []byte
 
 func sortRows(rows []Row) (entries, bodies, others []Row) {
 	for _, r := range rows {
-		switch r.Kind { //nolint:exhaustive // the others have no rows
+		switch r.Kind {
 		case KindEntry:
 			entries = append(cutRows(entries, r.Index), r)
 		case KindBody:
@@ -143,7 +143,7 @@ func parseRow(b []byte, seed uint64, pos int64) (Row, bool) {
 		return Row{}, false
 	}
 	r := Row{Kind: Kind(b[24]), Pos: int64(le.Uint32(b[16:])), Size: int64(le.Uint32(b[20:]))}
-	switch r.Kind { //nolint:exhaustive // the others have no rows
+	switch r.Kind {
 	case KindEntry, KindTruncate:
 		r.Index, r.Term = Index(le.Uint64(b)), Term(le.Uint64(b[8:]))
 	case KindBody, KindVoid:

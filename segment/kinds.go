@@ -20,9 +20,9 @@ const FirstBatch int64 = HeaderSize + segmentLen
 
 // What a caller needs to plan a batch, in bytes.
 const (
-	BatchOverhead  = HeaderSize + batchLen + HeaderSize + trailerLen // a batch without records
-	RecordOverhead = HeaderSize + entryPrefix + align                // at most, above payload or data
-	DataMax        = BatchMax - BatchOverhead - RecordOverhead       // of an entry's data
+	BatchOverhead  = HeaderSize + batchLen + HeaderSize + trailerLen     // a batch without records
+	RecordOverhead = HeaderSize + entryPrefix + align - 1                // at most, above payload or data
+	DataMax        = BatchMax - BatchOverhead - HeaderSize - entryPrefix // of the data of an entry
 )
 
 type spec struct {

@@ -250,11 +250,11 @@ func (s *scan) wholeFooter() (int64, error) {
 	if _, err := io.ReadFull(io.NewSectionReader(p.R, s.pos, h.size), whole); err != nil {
 		return 0, fmt.Errorf("segment: read the footer at %v: %w", s.place(), err)
 	}
-	t, _, err := ParseFooter(whole, p.File, s.pos)
-	if err != nil || t.Chain != s.chain && !rules.Off.Chain {
-		return 0, nil //nolint:nilerr // a damaged footer is no footer; what it is, step 10 decides
+	// A damaged footer is no footer; what its bytes are, step 10 decides.
+	if t, _, err := ParseFooter(whole, p.File, s.pos); err == nil && (t.Chain == s.chain || rules.Off.Chain) {
+		return h.size, nil
 	}
-	return h.size, nil
+	return 0, nil
 }
 
 // zeroFrom reports whether part i holds nothing but zeros from pos on.

@@ -70,7 +70,8 @@ type EntryType uint8
 
 // The entry types. The values of the last two follow raft's own.
 const (
-	EntryNormal       EntryType = 0 // data = commit table, then commands (see AppendData); empty data is a leader's first entry
+	// EntryNormal's data is a commit table, then commands (see AppendData); a leader's first entry has none.
+	EntryNormal       EntryType = 0
 	EntryConfChange   EntryType = 1 // data = raft configuration change
 	EntryConfChangeV2 EntryType = 2
 )

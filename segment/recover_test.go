@@ -1,0 +1,466 @@
+package segment
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"weida/segment/rules"
+)
+
+// ruleCase is a scene in which one rule decides. The scene builds the files, and says what must come
+// out; TestRules also runs it with the rule off and demands that something else comes out.
+type ruleCase struct {
+	name  string
+	rule  *bool
+	scene func(l *lab) (v Verdict, at Position, batches int)
+}
+
+func otherBoot(l *lab) { l.known.Boot = Boot{99} }
+
+func flip(p *labPart, pos int64) { p.data[pos] ^= 0x40 }
+
+// threeBatches: the third promises that the second is flushed; the second is damaged.
+func threeBatches(l *lab) Position {
+	l.batch(100)
+	second := l.batch(200)
+	at := Position{1, second.pos}
+	l.flushed()
+	l.batch(300)
+	flip(l.cur(), second.pos+300)
+	otherBoot(l)
+	return at
+}
+
+var ruleCases = []ruleCase{
+	{"a promise behind the damage", &rules.Off.LookBehind, func(l *lab) (Verdict, Position, int) {
+		return Corrupt, threeBatches(l), 1
+	}},
+	{"the manifest promises more than the batches", &rules.Off.GreatestPromise, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		second := l.batch(200)
+		l.known.Promise = l.place()
+		l.batch(300)
+		flip(l.cur(), second.pos+300)
+		otherBoot(l)
+		return Corrupt, Position{}, 1
+	}},
+	{"bad bytes before the promise", &rules.Off.StopAtPromise, func(l *lab) (Verdict, Position, int) {
+		return Corrupt, threeBatches(l), 1
+	}},
+	{"zeros before the promise", &rules.Off.StopAtPromise, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		second := l.batch(200)
+		l.known.Promise = l.place()
+		l.cur().zero(second.pos)
+		return Corrupt, Position{}, 1
+	}},
+	{"an unfinished batch after a clean stop", &rules.Off.CleanStop, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(5000)
+		l.cur().zero(w.pos + 4096)
+		l.known.CleanStop = true
+		otherBoot(l)
+		return Corrupt, Position{}, 1
+	}},
+	{"a damaged last batch after a kill", &rules.Off.SameBoot, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(5000)
+		flip(l.cur(), w.pos+1000)
+		return Corrupt, Position{}, 1
+	}},
+	{"a hole before a whole batch after a kill", &rules.Off.SameBoot, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(5000)
+		l.batch(100)
+		clear(l.cur().data[w.pos+4096 : w.pos+int64(len(w.bytes))])
+		return Corrupt, Position{}, 1
+	}},
+	{"a header cut short inside a page", &rules.Off.PageEdge, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(100)
+		l.cur().zero(w.pos + 24)
+		return Corrupt, Position{}, 1
+	}},
+	{"a log in two segments", &rules.Off.NextPart, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.roll()
+		l.batch(100)
+		return Valid, l.place(), 2
+	}},
+	{"stale batches behind a recorded cut", &rules.Off.Limit, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		cut, chain := l.cur().pos, l.chain
+		l.batch(200)
+		l.wrote = l.wrote[:1]
+		l.cur().limit, l.chain = cut, chain
+		l.roll()
+		l.batch(300)
+		return Valid, l.place(), 2
+	}},
+	{"an old batch behind a new one of the same length", &rules.Off.Chain, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(200)
+		l.cur().pos, l.chain, l.index, l.seq, l.term = FirstBatch, 0, 0, 0, 2
+		l.wrote = nil
+		l.batch(100)
+		at := l.place()
+		if at.Pos != w.pos {
+			l.t.Fatalf("bug of the test: lengths differ")
+		}
+		otherBoot(l)
+		return Torn, at, 1
+	}},
+	{"bytes of the file that had this number before", &rules.Off.Salt, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.wrote = nil
+		p := l.cur()
+		p.file.Salt++
+		copy(p.data, EncodeHeader(p.file, Header{}))
+		otherBoot(l)
+		return Torn, Position{1, FirstBatch}, 0
+	}},
+	{"bytes of another group's file", &rules.Off.Seat, func(l *lab) (Verdict, Position, int) {
+		l.cur().file.Group++
+		l.batch(100)
+		l.wrote = nil
+		l.cur().file.Group--
+		otherBoot(l)
+		return Torn, Position{1, FirstBatch}, 0
+	}},
+	{"a batch without its trailer", &rules.Off.Trailer, func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		w := l.batch(200)
+		l.cur().zero(w.pos + int64(len(w.bytes)) - trailerRecord)
+		return Torn, Position{1, w.pos}, 1
+	}},
+	{"bits in the padding", &rules.Off.Padding, func(l *lab) (Verdict, Position, int) {
+		w := l.batch(1)
+		l.known.Promise = l.place()
+		flip(l.cur(), w.pos+batchRecord+HeaderSize+bodyPrefix+3)
+		return Corrupt, Position{}, 0
+	}},
+}
+
+// TestRules: every rule decides in its scene, and without it something else comes out.
+func TestRules(t *testing.T) {
+	for _, c := range ruleCases {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			v, at, batches := c.scene(l)
+			l.want(v, at, batches)
+		})
+		t.Run(c.name+", rule off", func(t *testing.T) {
+			off(t, c.rule)
+			l := newLab(t)
+			v, at, batches := c.scene(l)
+			end, got := l.scan()
+			if n := l.prefix(got); end.Verdict == v && n == batches && (v == Corrupt || end.At == at) {
+				t.Errorf("the rule carries no weight here: %v at %v after %d batches", end.Verdict, end.At, n)
+			}
+		})
+	}
+}
+
+// TestRecoverEnds: the decision table of STORE.md section 9, row by row.
+func TestRecoverEnds(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		scene func(l *lab) (Verdict, Position, int)
+	}{
+		{"nothing was ever written", func(l *lab) (Verdict, Position, int) {
+			return Valid, Position{1, FirstBatch}, 0
+		}},
+		{"zeros behind the last batch", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.batch()
+			return Valid, l.place(), 2
+		}},
+		{"zeros behind the last batch, other boot", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			otherBoot(l)
+			return Valid, l.place(), 1
+		}},
+		{"the file ends with the last batch", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.cur().data = l.cur().data[:l.cur().pos]
+			return Valid, l.place(), 1
+		}},
+		{"a file shorter than its header", func(l *lab) (Verdict, Position, int) {
+			l.cur().data = l.cur().data[:8]
+			return Valid, Position{1, FirstBatch}, 0
+		}},
+		{"a kill leaves a batch cut at a page edge", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(9000)
+			l.cur().zero(8192)
+			return Torn, Position{1, w.pos}, 1
+		}},
+		{"a kill leaves a batch header cut at a page edge", func(l *lab) (Verdict, Position, int) {
+			entry := SizeOf(entryPrefix + DataLen(1, 3))
+			l.batch(4080 - int(FirstBatch+BatchOverhead+entry) - HeaderSize - bodyPrefix)
+			w := l.batch(100)
+			if w.pos != 4080 {
+				l.t.Fatalf("bug of the test: batch at %d", w.pos)
+			}
+			l.cur().zero(4096)
+			return Torn, Position{1, w.pos}, 1
+		}},
+		{"damage before the cut of an unfinished batch", func(l *lab) (Verdict, Position, int) {
+			w := l.batch(3000, 6000)
+			flip(l.cur(), w.pos+500)
+			l.cur().zero(8192)
+			return Corrupt, Position{}, 0
+		}},
+		{"a kill leaves the first batch of the next segment unfinished", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			p := l.roll()
+			l.batch(9000)
+			p.zero(8192)
+			return Torn, Position{2, FirstBatch}, 1
+		}},
+		{"the same without a page of the header", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			p := l.roll()
+			l.batch(9000)
+			clear(p.data[FirstBatch:4096])
+			otherBoot(l)
+			return Torn, Position{2, FirstBatch}, 1
+		}},
+		{"an empty segment was made ahead", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.roll()
+			return Valid, Position{2, FirstBatch}, 1
+		}},
+		{"an empty segment lies between", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.roll()
+			l.roll()
+			l.batch(100)
+			return Valid, l.place(), 2
+		}},
+		{"footer, then the next segment", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.footer()
+			l.roll()
+			l.batch(100)
+			return Valid, l.place(), 2
+		}},
+		{"footer, then an empty segment", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.footer()
+			l.roll()
+			l.known.CleanStop = true
+			return Valid, Position{2, FirstBatch}, 1
+		}},
+		{"footer at the end", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.footer()
+			l.known.CleanStop = true
+			return Valid, l.place(), 1
+		}},
+		{"an unfinished footer, then the next segment", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			n := l.footer()
+			l.cur().zero(l.cur().pos + n - 8)
+			l.roll()
+			l.batch(100)
+			otherBoot(l)
+			return Valid, l.place(), 2
+		}},
+		{"an unfinished footer at the end", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			n := l.footer()
+			l.cur().zero(l.cur().pos + n - 40)
+			return Torn, l.place(), 1
+		}},
+		{"a damaged footer at the end", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.footer()
+			flip(l.cur(), l.cur().pos+70)
+			return Corrupt, Position{}, 1
+		}},
+		{"a footer that names another chain", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.chain++
+			l.footer()
+			return Corrupt, Position{}, 1
+		}},
+		{"a batch lost before the footer", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(200)
+			l.footer()
+			clear(l.cur().data[w.pos : w.pos+int64(len(w.bytes))])
+			otherBoot(l)
+			return Torn, Position{1, w.pos}, 1
+		}},
+		{"one lost batch, later ones whole, other boot, not promised", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(200)
+			l.batch(300)
+			clear(l.cur().data[w.pos:][:512])
+			otherBoot(l)
+			return Torn, Position{1, w.pos}, 1
+		}},
+		{"no whole batch at all, other boot", func(l *lab) (Verdict, Position, int) {
+			l.batch(9000)
+			clear(l.cur().data[:4096])
+			otherBoot(l)
+			return Torn, Position{1, FirstBatch}, 0
+		}},
+		{"no whole batch, but a header of this boot and a trailer", func(l *lab) (Verdict, Position, int) {
+			l.batch(9000)
+			flip(l.cur(), 5000)
+			return Corrupt, Position{}, 0
+		}},
+		{"zeros in a segment whose successor is promised", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(100)
+			p := l.cur()
+			l.roll()
+			l.batch(100)
+			l.flushed()
+			l.batch(100)
+			p.zero(w.pos)
+			otherBoot(l)
+			return Corrupt, Position{}, 1
+		}},
+		{"the last segment promised away", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.known.Promise = Position{2, 4096}
+			return Corrupt, Position{}, 1
+		}},
+		{"a recorded cut at the end", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.cur().limit = l.cur().pos
+			copy(l.cur().data[l.cur().pos:], "remains of something")
+			return Valid, l.place(), 1
+		}},
+		{"damage before a recorded cut", func(l *lab) (Verdict, Position, int) {
+			w := l.batch(100)
+			l.cur().limit = l.cur().pos
+			flip(l.cur(), w.pos+20)
+			l.roll()
+			l.batch(100)
+			otherBoot(l)
+			return Corrupt, Position{}, 0
+		}},
+		{"a segment cut at its start", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			chain := l.chain
+			p := l.roll()
+			l.batch(200)
+			p.zero(200)
+			p.limit = FirstBatch
+			l.wrote, l.chain = l.wrote[:1], chain
+			l.roll()
+			l.batch(300)
+			return Valid, l.place(), 2
+		}},
+		{"another format version", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(100)
+			l.cur().data[w.pos+offVersion] = 2
+			l.cur().data[w.pos+offHeadSum]++
+			return UnknownVersion, Position{}, 1
+		}},
+		{"another format version behind damage", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(100)
+			v := l.batch(100)
+			flip(l.cur(), w.pos)
+			l.cur().data[v.pos+offVersion] = 2
+			l.cur().data[v.pos+offHeadSum]++
+			otherBoot(l)
+			return UnknownVersion, Position{}, 1
+		}},
+		{"a damaged version byte", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			w := l.batch(100)
+			l.cur().data[w.pos+offVersion] = 2
+			return Corrupt, Position{}, 1
+		}},
+		{"one byte of dirt behind the end after a clean stop", func(l *lab) (Verdict, Position, int) {
+			l.batch(100)
+			l.cur().data[len(l.cur().data)-1] = 1
+			l.known.CleanStop = true
+			otherBoot(l)
+			return Corrupt, Position{}, 1
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			v, at, n := c.scene(l)
+			l.want(v, at, n)
+		})
+	}
+}
+
+func TestRecoverReusable(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		scene func(l *lab)
+		want  bool
+	}{
+		{"zeros", func(l *lab) {}, true},
+		{"footer", func(l *lab) { l.footer() }, false},
+		{"recorded cut", func(l *lab) { l.cur().limit = l.cur().pos }, false},
+		{"torn", func(l *lab) { l.batch(9000); l.cur().zero(4096) }, false},
+	} {
+		l := newLab(t)
+		l.batch(100)
+		c.scene(l)
+		if end, _ := l.recover(); end.Reusable != c.want {
+			t.Errorf("%s: reusable %v (%v)", c.name, end.Reusable, end.Verdict)
+		}
+	}
+}
+
+// TestRecoverEnd: what Recover says besides the verdict.
+func TestRecoverEnd(t *testing.T) {
+	l := newLab(t)
+	l.batch(100)
+	l.batch(100)
+	first := PartEnd{End: l.cur().pos, Chain: l.chain, Last: 2}
+	l.flushed()
+	promise := l.promise
+	l.roll()
+	l.boot = Boot{5}
+	l.batch(100)
+	end, _ := l.recover()
+	if end.Promise != promise || end.Commit != 2 || end.Boot != l.boot || end.Chain != l.chain || end.At != l.place() {
+		t.Errorf("end %+v", end)
+	}
+	if last := (PartEnd{End: l.cur().pos, Chain: l.chain, Last: 3}); end.Parts[0] != first || end.Parts[1] != last {
+		t.Errorf("parts %+v, want %+v %+v", end.Parts, first, last)
+	}
+	if end := Recover(nil, Known{Chain: 5}, nil); end.Verdict != Valid || end.Chain != 5 || end.Reusable {
+		t.Errorf("no parts: %+v", end)
+	}
+}
+
+type brokenReader struct{ err error }
+
+func (r brokenReader) ReadAt([]byte, int64) (int, error) { return 0, r.err }
+
+// TestRecoverReadError: an error of the disk is neither torn nor corrupt.
+func TestRecoverReadError(t *testing.T) {
+	l := newLab(t)
+	l.batch(100)
+	in := l.input()
+	disk := errors.New("input/output error")
+	in[0].R = brokenReader{disk}
+	if end := Recover(in, l.known, nil); end.Verdict != Unreadable || !errors.Is(end.Err, disk) || end.Reusable {
+		t.Errorf("%+v", end)
+	}
+	in[0].R = bytes.NewReader(l.cur().data[:100])
+	if end := Recover(in, l.known, nil); end.Verdict != Unreadable || !errors.Is(end.Err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file shorter than stated: %+v", end)
+	}
+	stop := errors.New("stop")
+	end := Recover(l.input(), l.known, func(Number, Row, Record) error { return stop })
+	if end.Verdict != Unreadable || !errors.Is(end.Err, stop) {
+		t.Errorf("a visitor that stops: %+v", end)
+	}
+}
