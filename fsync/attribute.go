@@ -61,6 +61,7 @@ func (f *Flusher) poison(t *Target, cause error) {
 // callWhole makes everything on the file system durable with one call.
 func (r *round) callWhole() {
 	f := r.f
+	r.refuseSpoiled()
 	f.mu.Lock()
 	seq := f.poisonSeq
 	f.mu.Unlock()
@@ -88,6 +89,25 @@ func (r *round) callWhole() {
 	}
 	for i := range r.parts {
 		r.finish(&r.parts[i], true)
+	}
+}
+
+// refuseSpoiled takes out the parts with a file whose flush failed before: SyncFS says nothing about
+// bytes that were lost and reported then.
+func (r *round) refuseSpoiled() {
+	f := r.f
+	for i := range r.parts {
+		p := &r.parts[i]
+		f.mu.Lock()
+		var err error
+		for k := 0; len(f.bad) > 0 && err == nil && k < len(p.syncers); k++ {
+			err = f.bad[p.syncers[k]]
+		}
+		f.mu.Unlock()
+		if err != nil {
+			f.poison(p.t, err)
+			r.finish(p, false)
+		}
 	}
 }
 
