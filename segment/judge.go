@@ -35,16 +35,17 @@ func (s *scan) judge() error {
 	if b.first < 0 { // step 8
 		s.end.Verdict = Valid
 		s.end.Reusable = !s.closed
-		if !s.closed {
-			s.moveTo(s.newest())
+		if i := s.newest(); i > s.part && !s.closed {
+			s.enter(i)
+			s.end.At = s.place()
 		}
 		return nil
 	}
 	if b.first > s.part { // the part ended with zeros; what is torn or damaged stands further on
-		s.moveTo(b.first)
+		s.enter(b.first)
 	}
 	if s.known.CleanStop && !rules.Off.CleanStop { // step 9
-		return s.corrupt(s.end.At, "something stands behind the end of a log that was closed in order")
+		return s.corrupt(s.place(), "something stands behind the end of a log that was closed in order")
 	}
 	boot := s.end.Boot
 	known := s.batches > 0
@@ -57,7 +58,7 @@ func (s *scan) judge() error {
 			return err
 		}
 		if cause != "" {
-			return s.corrupt(s.end.At, cause+", which no kill of the process leaves behind")
+			return s.corrupt(s.place(), cause+", which no kill of the process leaves behind")
 		}
 	}
 	s.end.Verdict = Torn // step 11
@@ -71,15 +72,6 @@ func (s *scan) newest() int {
 		i--
 	}
 	return i
-}
-
-// moveTo takes the place to the start of a later part: nothing but zeros stands in between.
-func (s *scan) moveTo(i int) {
-	if i == s.part {
-		return
-	}
-	s.enter(i)
-	s.end.At = s.place()
 }
 
 func (s *scan) corrupt(at Position, cause string) error {

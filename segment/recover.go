@@ -65,8 +65,9 @@ func newScan(parts []Part, k Known, visit func(Number, Row, Record) error) *scan
 		}
 		s.seeds[i] = p.File.seed()
 		size = max(size, p.Size-p.Start)
-		// A cut is recorded only after everything before it was flushed and read again.
-		if p.Limit > 0 && !rules.Off.Limit {
+		// A cut is recorded only after everything before it was flushed and read again. One at the start
+		// of a segment says that nothing of the log is in it, and nothing about the segment before.
+		if p.Limit > p.Start && !rules.Off.Limit {
 			s.promised(Position{p.File.Segment, p.Limit})
 		}
 	}

@@ -225,8 +225,18 @@ func TestRecoverEnds(t *testing.T) {
 			p := l.roll()
 			l.batch(9000)
 			clear(p.data[FirstBatch:4096])
+			at := Position{1, l.parts[0].pos}
 			otherBoot(l)
-			return Torn, Position{2, FirstBatch}, 1
+			return Torn, at, 1
+		}},
+		{"a segment cut at its start promises nothing about the one before", func(l *lab) (Verdict, Position, int) {
+			p := l.roll() // nothing of the first segment was flushed when the power went
+			l.batch(9000)
+			p.zero(4096)
+			p.limit = FirstBatch
+			l.wrote, l.chain = nil, 0
+			l.roll()
+			return Valid, Position{3, FirstBatch}, 0
 		}},
 		{"an empty segment was made ahead", func(l *lab) (Verdict, Position, int) {
 			l.batch(100)
