@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// walOptions are the flags of `bench wal`.
+type walOptions struct {
+	dir    string
+	output string
+	only   []string
+	quick  bool
+	gate   bool
+}
+
+// sizes are how much a run does; quick shows that everything works, full gives figures.
+type sizes struct {
+	groups, bytes  []int
+	samples        int
+	probeWrites    int
+	appendMillis   int
+	heapMessages   int
+	idleGroups     int
+	reopenGroups   int
+	reopenMessages int
+}
+
+var (
+	full = sizes{
+		groups: []int{1, 16, 128, 1000}, bytes: []int{256, 4096}, samples: 5, probeWrites: 1000, appendMillis: 1000,
+		heapMessages: 500_000, idleGroups: 1000, reopenGroups: 1000, reopenMessages: 1000,
+	}
+	quick = sizes{
+		groups: []int{1, 16, 128}, bytes: []int{256, 4096}, samples: 3, probeWrites: 100, appendMillis: 200,
+		heapMessages: 20_000, idleGroups: 100, reopenGroups: 50, reopenMessages: 100,
+	}
+	walParts = []string{"rounds"}
+)
+
+func walCommand() *cobra.Command {
+	var o walOptions
+	c := &cobra.Command{
+		Use:   "wal",
+		Short: "The store: flush rounds",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return runWAL(c, o) },
+	}
+	c.Flags().StringVar(&o.dir, "dir", ".", "directory on the disk to measure; the run's files lie in bench-data-* below")
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
+	c.Flags().StringSliceVar(&o.only, "only", walParts, "parts to run")
+	c.Flags().BoolVar(&o.quick, "quick", false, "small sizes: shows that it works, not how fast")
+	c.Flags().BoolVar(&o.gate, "gate", false, "end with status 1 if a target is missed; not with --quick")
+	return c
+}
+
+func (o walOptions) validate() error {
+	if o.output != "text" && o.output != "json" {
+		return fmt.Errorf("--output %s: want text or json", o.output)
+	}
+	for _, p := range o.only {
+		if !slices.Contains(walParts, p) {
+			return fmt.Errorf("--only %s: want some of %v", p, walParts)
+		}
+	}
+	if o.gate && o.quick {
+		return errors.New("--gate needs the sizes that the targets are stated for; leave --quick out")
+	}
+	return nil
+}
+
+func runWAL(c *cobra.Command, o walOptions) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	sz := full
+	if o.quick {
+		sz = quick
+	}
+	dir, kind, err := makeDir(o.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r := newReport("wal", kind, sz.samples)
+	if r.Before, err = probeDisk(dir, "probe", sz.probeWrites); err != nil {
+		return err
+	}
+	for _, part := range walParts {
+		if !slices.Contains(o.only, part) {
+			continue
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "bench: %s\n", part)
+		if err := r.runPart(part, dir, sz); err != nil {
+			return fmt.Errorf("%s: %w", part, err)
+		}
+	}
+	if r.After, err = probeDisk(dir, "probe", sz.probeWrites); err != nil {
+		return err
+	}
+	if !o.quick {
+		r.judge()
+	}
+	if o.output == "json" {
+		err = r.writeJSON(c.OutOrStdout())
+	} else {
+		err = r.writeText(c.OutOrStdout())
+	}
+	if o.gate && err == nil && slices.ContainsFunc(r.Gates, func(g gate) bool { return !g.OK }) {
+		err = errors.New("a target was missed")
+	}
+	return err
+}
+
+func (r *report) runPart(part, dir string, sz sizes) (err error) {
+	switch part {
+	case "rounds":
+		for _, n := range sz.groups {
+			for _, b := range sz.bytes {
+				rows, err := benchRounds(dir, n, b, sz.samples)
+				if err != nil {
+					return err
+				}
+				r.Rounds = append(r.Rounds, rows...)
+			}
+		}
+	}
+	return err
+}
