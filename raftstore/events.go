@@ -23,7 +23,8 @@ const (
 	SnapshotTaken EventKind = "snapshot_taken"
 	// SnapshotFailed: a snapshot could not be written; the log stays as it was and it is tried again later.
 	SnapshotFailed EventKind = "snapshot_failed"
-	// JobFailed: slow work of a log failed without harm to what is stored; it is tried again later.
+	// JobFailed: slow work of a log failed without harm to what is stored; it is tried again later. Told
+	// once until a job succeeds.
 	JobFailed EventKind = "job_failed"
 	// CloseFailed: a log could not be flushed or closed in order.
 	CloseFailed EventKind = "close_failed"

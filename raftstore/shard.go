@@ -87,8 +87,11 @@ func (s *shard) round() bool {
 		return false
 	}
 	// 2. to 4. Plan batches, append each with one write, answer its proposals.
-	budget := roundBytesShard
-	for _, o := range s.groups {
+	budget, served := roundBytesShard, 0
+	for i, o := range s.groups {
+		if budget > 0 {
+			served = i + 1
+		}
 		budget -= o.writeAll(&s.plan, budget)
 	}
 	// 5. Ask for flushes, after all writes, so that one flush round covers them.
@@ -110,17 +113,24 @@ func (s *shard) round() bool {
 	for _, o := range s.groups {
 		o.moved()
 	}
-	// 9. Begin slow work; groups with work left come again in the next round.
+	// 9. Begin slow work; groups with work left come again, those for which nothing was left first.
 	for _, o := range s.groups {
 		o.beginTask()
 		o.inRound = false
+	}
+	s.again(s.groups[served:])
+	s.again(s.groups[:served])
+	s.houseKeep(ticks)
+	s.plan.reset()
+	return true
+}
+
+func (s *shard) again(list []*owner) {
+	for _, o := range list {
 		if o.canWrite() {
 			s.enqueue(o)
 		}
 	}
-	s.houseKeep(ticks)
-	s.plan.reset()
-	return true
 }
 
 // drain fills s.groups in the order in which the groups asked.

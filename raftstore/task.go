@@ -66,6 +66,8 @@ func (o *owner) finishTask(kind taskKind, err error) {
 	case logTask:
 		if err != nil {
 			o.jobFailed(err)
+		} else {
+			o.jobTold = false
 		}
 	case snapshotTask:
 		o.snapshotWritten(err)
@@ -75,6 +77,7 @@ func (o *owner) finishTask(kind taskKind, err error) {
 	case closeTask:
 		o.gone = true
 		o.closeErr = err
+		o.marks.Flushed = max(o.marks.Flushed, o.log.Flushed().Index) // closing flushes
 	default:
 		panic("bug: raftstore: unknown task")
 	}
@@ -86,7 +89,8 @@ func (o *owner) jobFailed(err error) {
 	o.retryJob = true
 	if errors.Is(err, fsync.ErrDiskFull) {
 		o.diskFull(err)
-	} else {
+	} else if !o.jobTold {
+		o.jobTold = true
 		o.host.o.Event(Event{Kind: JobFailed, Group: o.id, Err: err})
 	}
 	o.drop(len(o.pending)-o.next, Outcome{Kind: Refused, Err: storeError(err)})
