@@ -126,7 +126,7 @@ func (c *cut) decide(n *inode) {
 	}
 	d := n.dir
 	for _, op := range d.ops {
-		if c.pick(2) == 1 {
+		if !op.lost && c.pick(2) == 1 {
 			op.apply(d.dur)
 		}
 	}
@@ -136,7 +136,7 @@ func (c *cut) decide(n *inode) {
 		names = append(names, name)
 		d.cur[name] = child
 	}
-	d.ops, d.failed, n.listed, n.opens = nil, false, false, 0
+	d.ops, n.listed, n.opens, n.err = nil, false, 0, errseq{}
 	slices.Sort(names) // the order in which rng is used must not depend on the map's
 	for _, name := range names {
 		c.decide(d.dur[name])
@@ -220,10 +220,9 @@ func cloneTree(n *inode, copies map[*inode]*inode) *inode {
 		return c
 	}
 	d := &directory{
-		cur:    make(map[string]*inode, len(n.dir.cur)),
-		dur:    make(map[string]*inode, len(n.dir.dur)),
-		ops:    slices.Clone(n.dir.ops),
-		failed: n.dir.failed,
+		cur: make(map[string]*inode, len(n.dir.cur)),
+		dur: make(map[string]*inode, len(n.dir.dur)),
+		ops: slices.Clone(n.dir.ops),
 	}
 	c.dir = d
 	for name, child := range n.dir.cur {

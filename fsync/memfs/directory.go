@@ -1,11 +1,11 @@
 package memfs
 
+import "slices"
+
 // directory is the entries of one directory, now and on the disk, and what happened in between.
 type directory struct {
 	cur, dur map[string]*inode
-	ops      []dirOp
-	// failed: a flush failed, so what was unflushed then may never become durable.
-	failed bool
+	ops      []dirOp // unflushed or lost, oldest first
 }
 
 // dirOp is one volatile change: name now leads to ino (link), or no longer does (unlink), or ino has
@@ -15,6 +15,7 @@ type dirOp struct {
 	name string
 	from string // rename only
 	ino  *inode
+	lost bool // a flush of it failed; no later one makes it durable
 }
 
 type opKind uint8
@@ -53,13 +54,28 @@ func (op dirOp) apply(entries map[string]*inode) {
 	}
 }
 
-// flush makes the entries durable, unless an earlier flush failed.
+// flush makes the entries durable, except for lost changes.
 func (d *directory) flush() {
-	if d.failed {
-		return
-	}
+	kept := d.ops[:0]
 	for _, op := range d.ops {
-		op.apply(d.dur)
+		if op.lost {
+			kept = append(kept, op)
+		} else {
+			op.apply(d.dur)
+		}
 	}
-	d.ops = nil
+	clear(d.ops[len(kept):])
+	d.ops = kept
+}
+
+// lose marks everything unflushed as lost.
+func (d *directory) lose() {
+	for i := range d.ops {
+		d.ops[i].lost = true
+	}
+}
+
+// pending reports whether a flush would change what is on the disk.
+func (d *directory) pending() bool {
+	return slices.ContainsFunc(d.ops, func(op dirOp) bool { return !op.lost })
 }

@@ -166,7 +166,8 @@ func (m *FS) OpenDir(name string) (fsync.Dir, error) {
 	if err != nil {
 		return nil, fsync.NewError("opendir", name, err)
 	}
-	return &dir{handle: handle{fs: m, ino: n, name: name, life: m.life, since: m.err.sample()}}, nil
+	h := handle{fs: m, ino: n, name: name, life: m.life, since: m.err.sample()}
+	return &dir{handle: h, own: n.err.sample()}, nil
 }
 
 // Mkdir implements fsync.FS.

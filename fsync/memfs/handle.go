@@ -194,17 +194,24 @@ func (f *file) DropCache(off, n int64) error {
 	return nil
 }
 
-// FailSync behaves like a Sync that failed: what was unflushed is lost on the disk and clean in the
-// cache. It reports nothing; faultfs calls it for the error it injects.
+// FailSync behaves like a Sync that failed and was reported: what was unflushed is lost on the disk
+// and clean in the cache, and every other open descriptor of the file is told once,
+// SyncFS too. faultfs calls it for the error it injects.
 func (f *file) FailSync() {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
 	if f.check("fdatasync") == nil {
 		f.ino.lose()
+		f.ino.err.record()
+		f.fs.err.record()
+		f.ino.err.check(&f.since)
 	}
 }
 
-type dir struct{ handle }
+type dir struct {
+	handle        // since counts reports of SyncFS
+	own    uint64 // reports of Sync so far
+}
 
 func (d *dir) Close() error {
 	d.fs.mu.Lock()
@@ -219,6 +226,9 @@ func (d *dir) Sync() error {
 		return err
 	}
 	d.ino.dir.flush()
+	if d.ino.err.check(&d.own) {
+		return fsync.NewError("fsync", d.name, syscall.EIO)
+	}
 	return nil
 }
 
@@ -242,12 +252,16 @@ func (d *dir) SyncFS() error {
 	return nil
 }
 
-// FailSync behaves like a Sync that failed: what was unflushed never becomes durable by a later one.
+// FailSync behaves like a Sync that failed and was reported: what was unflushed never becomes durable
+// by a later one, and every other open descriptor of the directory is told once, SyncFS too.
 func (d *dir) FailSync() {
 	d.fs.mu.Lock()
 	defer d.fs.mu.Unlock()
 	if d.check("fsync") == nil {
-		d.ino.dir.failed = true
+		d.ino.dir.lose()
+		d.ino.err.record()
+		d.fs.err.record()
+		d.ino.err.check(&d.own)
 	}
 }
 

@@ -159,7 +159,7 @@ func (n *inode) keepVersion(i, k int) {
 
 // pending reports whether a flush would change what is on the disk.
 func (n *inode) pending() bool {
-	return len(n.dirty) > 0 || len(n.sizes) > 0 || n.dir != nil && len(n.dir.ops) > 0 && !n.dir.failed
+	return len(n.dirty) > 0 || len(n.sizes) > 0 || n.dir != nil && n.dir.pending()
 }
 
 // flush makes the current content and size durable, except for lost sectors.
