@@ -58,18 +58,20 @@ func (o *owner) writeOne(p *plan) (size int, ok bool) {
 		p.discard()
 		o.stuck = true // the refs just given out are passed over
 		return 0, false
-	case errors.Is(err, fsync.ErrDiskFull):
-		p.discard()
-		o.diskFull(err)
-		o.drop(n, Outcome{Kind: Refused, Err: storeError(err)})
-		return 0, true
-	default:
+	case errors.Is(err, fsync.ErrPoisoned):
 		// The write itself may have reached the file: nobody knows before the log is read again.
 		p.discard()
 		o.halt(err)
 		o.drop(n, Outcome{Kind: Indeterminate, Err: o.halted})
 		o.refuseAll(o.halted)
 		return 0, false
+	default: // nothing was written, and the log is as it was
+		p.discard()
+		if errors.Is(err, fsync.ErrDiskFull) {
+			o.diskFull(err)
+		}
+		o.drop(n, Outcome{Kind: Refused, Err: storeError(err)})
+		return 0, true
 	}
 }
 
@@ -82,14 +84,17 @@ func (o *owner) accept(p *plan, index Index, n, size int) {
 	o.marks.Written, o.marks.Committed = index, index
 	o.entries = append(o.entries, roundData{index: index, data: p.app.Entries[0].Data})
 	o.snap.grown += int64(size)
-	for _, q := range o.pop(n) {
+	list := o.pop(n)
+	for _, q := range list {
 		o.in.answered(q)
 		o.machine.Appended(q.batch.Tag, o.term, index)
 		o.written = append(o.written, q)
 	}
+	clear(list)
 }
 
-// pop takes the n oldest pending proposals out. The answer is valid until the next drain.
+// pop takes the n oldest pending proposals out. The answer is valid until the inbox is
+// taken again; clear it after use, so that no batch is kept.
 func (o *owner) pop(n int) []proposal {
 	list := o.pending[o.next : o.next+n]
 	o.next += n
@@ -101,7 +106,8 @@ func (o *owner) pop(n int) []proposal {
 
 // drop answers the n oldest pending proposals without an entry and gives their buffers back.
 func (o *owner) drop(n int, out Outcome) {
-	for _, q := range o.pop(n) {
+	list := o.pop(n)
+	for _, q := range list {
 		o.in.answered(q)
 		if out.Kind == Refused {
 			freeBodies(q.batch.Items)
@@ -109,6 +115,7 @@ func (o *owner) drop(n int, out Outcome) {
 		o.machine.Dropped(q.batch.Tag, out)
 		q.free()
 	}
+	clear(list)
 }
 
 // refuseAll answers everything that waits; nothing of it was written.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"weida/fsync"
+	"weida/wal"
 )
 
 // This file holds the slow work of one group: at most one task at a time, run by a worker of the host
@@ -52,12 +53,20 @@ func (o *owner) beginTask() {
 	case o.snap.writer != nil && o.snap.mark.Index <= o.marks.Flushed:
 		o.begin(commitTask, o.snap.writer.Commit)
 	default:
-		if j := o.log.Job(); j != nil && !o.retryJob {
+		if j := o.nextJob(); j != nil {
 			o.begin(logTask, j.Run)
-		} else if j == nil && o.snapshotDue() {
+		} else if o.snapshotDue() {
 			o.beginSnapshot()
 		}
 	}
+}
+
+// nextJob takes the log's next job, unless the last one failed and nothing has changed since.
+func (o *owner) nextJob() *wal.Job {
+	if o.retryJob {
+		return nil
+	}
+	return o.log.Job()
 }
 
 // finishTask takes a finished task up.
