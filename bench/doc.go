@@ -1,4 +1,4 @@
-// Command bench measures weida's parts beside the plain way of doing the same, in one run, on the disk it is pointed at.
+// Command bench measures weida's parts beside the plain way of doing the same, in one run, on one disk.
 //
 // It promises comparisons, not records: every table names the baseline that ran interleaved with it, the raw disk is
 // probed before and after, samples are medians of five with their extremes, and a file system that cannot lose
