@@ -54,8 +54,7 @@ func (n *node) launch() error {
 	}
 	n.exited = make(chan struct{})
 	go func() {
-		// How it ended is in ProcessState; a killed process ends with an error by design.
-		_ = n.cmd.Wait()
+		n.cmd.Wait() //nolint:errcheck // how it ended is in ProcessState; a kill is an error here by design
 		close(n.exited)
 	}()
 	return nil
@@ -151,11 +150,10 @@ func (c *client) wait() error {
 
 // interrupt asks the process to end; one that does not within a while is killed.
 func (c *client) interrupt(patience time.Duration) {
-	// A process that is gone already is what this is for.
-	_ = c.cmd.Process.Signal(os.Interrupt)
+	c.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // a process that is gone already is what this is for
 	select {
 	case <-c.done:
 	case <-time.After(patience):
-		_ = c.cmd.Process.Kill()
+		c.cmd.Process.Kill() //nolint:errcheck // as above
 	}
 }
