@@ -40,7 +40,7 @@ func (w *bodyWriter) Finish(d Digest) error {
 		return fmt.Errorf("raftstore: body %v: finished twice: %w", w.Ref(), ErrBody)
 	}
 	if err := w.file.Finish(d); err != nil {
-		w.state.Store(bodyGone)
+		w.state.Store(bodyGone) // the file was removed
 		return storeError(err)
 	}
 	w.state.Store(bodyFinished)
@@ -51,7 +51,9 @@ func (w *bodyWriter) Finish(d Digest) error {
 // can be deferred.
 func (w *bodyWriter) Abort() {
 	if w.state.CompareAndSwap(bodyOpen, bodyGone) || w.state.CompareAndSwap(bodyFinished, bodyGone) {
-		w.file.Abort()
+		if err := w.file.Abort(); err != nil {
+			w.owner.host.o.Event(Event{Kind: JobFailed, Group: w.owner.id, Err: err})
+		}
 	}
 }
 

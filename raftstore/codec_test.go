@@ -48,7 +48,8 @@ func TestItemsSurviveTheCodec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(want, append([]Item{}, got...), cmp.Transformer("bytes", func(b []byte) string { return string(b) })); d != "" {
+		asText := cmp.Transformer("bytes", func(b []byte) string { return string(b) })
+		if d := cmp.Diff(want, append([]Item{}, got...), asText); d != "" {
 			t.Fatal(d)
 		}
 		b := Batch{Items: want}

@@ -98,7 +98,7 @@ func (o *owner) restore() error {
 	}
 	holder, ok := o.machine.(Holder)
 	if !ok {
-		return errors.Join(fmt.Errorf("snapshot %d: the machine does not tell which bodies it holds", r.Mark().Index), r.Close())
+		return errors.Join(fmt.Errorf("snapshot %d: %w", r.Mark().Index, errNoHolder), r.Close())
 	}
 	err = errors.Join(o.machine.Restore(source{r}), r.Close())
 	if err != nil {
@@ -140,6 +140,8 @@ func (o *owner) replay() error {
 	}
 	return nil
 }
+
+var errNoHolder = errors.New("the machine does not tell which bodies its state holds")
 
 // source is a snapshot of the store as the machine sees it.
 type source struct{ r io.Reader }

@@ -1,6 +1,8 @@
 package raftstore
 
 import (
+	"errors"
+
 	"weida/segment"
 	"weida/wal"
 )
@@ -53,8 +55,7 @@ func (o *owner) beginSnapshot() {
 			return err
 		}
 		if _, err := src.WriteTo(w); err != nil {
-			w.Abort()
-			return err
+			return errors.Join(err, w.Abort())
 		}
 		s.writer = w
 		return nil
@@ -95,7 +96,7 @@ func (o *owner) abortSnapshot() {
 		return
 	}
 	o.snap.writer = nil
-	o.begin(abortTask, func() error { w.Abort(); return nil })
+	o.begin(abortTask, w.Abort)
 }
 
 // endSnapshot gives the host's slot back.

@@ -3,6 +3,8 @@ package raftstore
 import (
 	"errors"
 	"testing"
+
+	"weida/fsync/memfs"
 )
 
 // Stop refuses what was not written, flushes what was, and calls the machine no more.
@@ -89,4 +91,59 @@ func TestReconfigureRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.stop()
+}
+
+// A machine that is being replayed can't propose: its group is not on its shard yet.
+func TestNoProposalsWhileOpening(t *testing.T) {
+	r := newRig(t)
+	m := newKV(t, "a")
+	r.open(1, m)
+	m.must(note("x"))
+	r.settle()
+	r.kill()
+	again := newKV(t, "a again")
+	refused := 0
+	again.onApply = func(Index, []Item) {
+		if _, err := again.propose(note("too early")); errors.Is(err, errOpening) {
+			refused++
+		}
+	}
+	r.open(1, again)
+	r.settle()
+	if refused != 1 || again.lastI != 1 {
+		t.Fatalf("%d refused, %d applied", refused, again.lastI)
+	}
+	again.onApply = nil
+	tag := again.must(note("now"))
+	r.settle()
+	again.appended(tag)
+	r.stop()
+}
+
+// Another life of the process never gives out a ref or a (term, index) of an earlier one, whatever was
+// flushed (T-3).
+func TestEpochRises(t *testing.T) {
+	r := newRig(t)
+	var last Term
+	refs := map[BodyRef]bool{}
+	for life := range 6 {
+		m := newKV(t, "a")
+		r.open(1, m)
+		if m.term <= last {
+			t.Fatalf("life %d: epoch %d after %d", life, m.term, last)
+		}
+		last = m.term
+		m.must(put("k", "v"))
+		r.run() // written, not flushed: the power cut takes it
+		ref := m.state["k"].Body.Ref
+		if refs[ref] {
+			t.Fatalf("life %d: ref %v again", life, ref)
+		}
+		refs[ref] = true
+		if life%2 == 0 {
+			r.powerCut(memfs.KeepNone, nil)
+		} else {
+			r.kill()
+		}
+	}
 }

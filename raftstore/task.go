@@ -83,6 +83,9 @@ func (o *owner) finishTask(kind taskKind, err error) {
 	case commitTask:
 		o.snapshotCommitted(err)
 	case abortTask:
+		if err != nil {
+			o.snapshotFailed(err)
+		}
 	case closeTask:
 		o.gone = true
 		o.closeErr = err
@@ -107,10 +110,11 @@ func (o *owner) jobFailed(err error) {
 
 // closeLog flushes and closes the log; a worker runs it, as the group's last task.
 func (o *owner) closeLog() error {
+	var err error
 	if w := o.snap.writer; w != nil {
-		w.Abort()
+		err = w.Abort()
 	}
-	return o.log.Close()
+	return errors.Join(err, o.log.Close())
 }
 
 // finish ends the group: the machine was called for the last time.
