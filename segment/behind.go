@@ -1,6 +1,10 @@
 package segment
 
-import "weida/segment/rules"
+import (
+	"bytes"
+
+	"weida/segment/rules"
+)
 
 // behind is what stands from the end of the log on, over all parts.
 type behind struct {
@@ -43,6 +47,10 @@ func (s *scan) sweepPart(b *behind, i int, from int64) error {
 			n -= overlap
 		}
 		for at := 0; at < n; at += align {
+			if at%pageSize == 0 && at+pageSize <= n && bytes.Equal(buf[at:at+pageSize], zeros[:]) {
+				at += pageSize - align
+				continue
+			}
 			word := buf[at:min(at+align, len(buf))]
 			if allZero(word) {
 				continue

@@ -117,7 +117,7 @@ func appendRecord(dst []byte, f File, seed uint64, pos int64, k Kind, c Chain, b
 	return dst, Chain(xxh3.Hash(h))
 }
 
-var zeros [4096]byte
+var zeros [pageSize]byte
 
 // ParseRecord reads the record at the start of b, which stands at pos of file f; b may go on behind
 // it. The returned chain is the hash of its header. The body aliases b. A record is returned only if
