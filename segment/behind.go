@@ -11,8 +11,8 @@ type behind struct {
 	foreign  *VersionError // the first batch header of a version this build does not know
 	heads    int           // whole batch headers of ours, the one at the place not counted
 	firstPos Position      // of the first of them
-	boot     Boot          // of the batch header at the place, if one stands there
-	atPlace  bool          // and it continues the chain
+	atPlace  bool          // a whole batch header stands at the place
+	boot     Boot          // of that header
 	first    int           // the first part that is not all zero, -1 if all are
 	last     int           // the last such part
 	lastByte int64         // position behind the last byte of part last that is not zero
@@ -80,13 +80,13 @@ func lastNonZero(b []byte) int {
 func (s *scan) headAt(b *behind, i int, pos int64, buf []byte) {
 	p := s.parts[i]
 	h, bad := parseBatchHead(buf, p.File, s.seeds[i], pos)
-	start := i == s.part && pos == s.pos || i > s.part && pos == p.Start
+	here := i == s.part && pos == s.pos
 	switch {
-	case bad.code == foreignVersion && b.foreign == nil && (start || Kind(buf[offKind]) == KindBatch):
+	case bad.code == foreignVersion && b.foreign == nil && (here || Kind(buf[offKind]) == KindBatch):
 		b.foreign = &VersionError{Group: p.File.Group, At: Position{p.File.Segment, pos}, Got: bad.got, Want: Version}
 	case bad.code != sound:
-	case i == s.part && pos == s.pos:
-		b.boot, b.atPlace = h.stamp.Boot, h.chain == s.chain
+	case here:
+		b.boot, b.atPlace = h.stamp.Boot, true
 		s.promised(h.stamp.Promise)
 	case rules.Off.LookBehind:
 	default:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"weida/segment/rules"
@@ -390,6 +391,72 @@ var endCases = []struct {
 		l.cur().data[w.pos+offVersion] = 2
 		return Corrupt, Position{}, 1
 	}},
+	{"the newest segment was cut at its start", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		at := l.place()
+		p := l.roll()
+		p.limit = FirstBatch
+		return Valid, at, 1
+	}},
+	{"a cut segment that another chain leads to", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		chain := l.chain
+		l.roll()
+		l.chain++
+		l.batch(100)
+		l.cur().limit = l.cur().pos
+		l.wrote = l.wrote[:1]
+		l.chain = chain
+		l.roll()
+		l.batch(100)
+		return Corrupt, Position{}, 1
+	}},
+	{"a promise that counts the footer in", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		n := l.footer()
+		l.known.Promise = Position{1, l.cur().pos + n}
+		return Valid, l.place(), 1
+	}},
+	{"a footer with something behind it, other boot", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		n := l.footer()
+		l.cur().data[l.cur().pos+n+4000] = 1
+		otherBoot(l)
+		return Torn, l.place(), 1
+	}},
+	{"a footer of another chain, other boot", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.chain++
+		l.footer()
+		otherBoot(l)
+		return Torn, l.place(), 1
+	}},
+	{"a footer of another format version", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.footer()
+		l.cur().data[l.cur().pos+offVersion] = 2
+		l.cur().data[l.cur().pos+offHeadSum]++
+		return UnknownVersion, Position{}, 1
+	}},
+	{"a kill leaves a batch header whose body is cut", func(l *lab) (Verdict, Position, int) {
+		entry := SizeOf(entryPrefix + DataLen(1, 3))
+		l.batch(4032 - int(FirstBatch+BatchOverhead+entry) - HeaderSize - bodyPrefix)
+		w := l.batch(100)
+		if w.pos != 4032 {
+			l.t.Fatalf("bug of the test: batch at %d", w.pos)
+		}
+		l.cur().zero(4096)
+		return Torn, Position{1, w.pos}, 1
+	}},
+	{"a batch of this boot that continues another chain", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.chain++
+		l.boot = Boot{99}
+		l.batch(100)
+		l.wrote = l.wrote[:1]
+		otherBoot(l)
+		return Corrupt, Position{}, 1
+	}},
 	{"one byte of dirt behind the end after a clean stop", func(l *lab) (Verdict, Position, int) {
 		l.batch(100)
 		l.cur().data[len(l.cur().data)-1] = 1
@@ -440,6 +507,10 @@ func TestRecoverEnd(t *testing.T) {
 	l.roll()
 	l.boot = Boot{5}
 	l.batch(100)
+	p := l.cur()
+	l.b.Reset(p.file, p.pos, l.chain, Stamp{Promise: l.promise, Commit: 1, Boot: l.boot}) // an older hint
+	l.b.Truncate(100)                                                                     // nothing stands there
+	l.write()
 	end, _ := l.recover()
 	if end.Promise != promise || end.Commit != 2 || end.Boot != l.boot || end.Chain != l.chain || end.At != l.place() {
 		t.Errorf("end %+v", end)
@@ -474,5 +545,103 @@ func TestRecoverReadError(t *testing.T) {
 	end := Recover(l.input(), l.known, func(Number, Row, Record) error { return stop })
 	if end.Verdict != Unreadable || !errors.Is(end.Err, stop) {
 		t.Errorf("a visitor that stops: %+v", end)
+	}
+}
+
+// TestRecoverCauses: a person reads where the damage is and why it is called that.
+func TestRecoverCauses(t *testing.T) {
+	for _, c := range []struct {
+		name, cause string
+		scene       func(l *lab) Position
+	}{
+		{"whole batch behind", "a batch header stands behind it at 00000001.seg@", func(l *lab) Position {
+			w := l.batch(5000)
+			l.batch(10)
+			clear(l.cur().data[w.pos+4096 : w.pos+int64(len(w.bytes))])
+			return Position{1, w.pos}
+		}},
+		{"dirt in a later segment", "more than one segment goes on behind it", func(l *lab) Position {
+			w := l.batch(9000)
+			l.cur().zero(4096)
+			l.roll().data[9000] = 1
+			return Position{1, w.pos}
+		}},
+		{"dirt behind", "bytes go on behind the end of the batch", func(l *lab) Position {
+			w := l.batch(5000)
+			l.cur().zero(4096)
+			l.cur().data[w.pos+int64(len(w.bytes))] = 1
+			return Position{1, w.pos}
+		}},
+		{"trailer", "there to the last byte of its trailer", func(l *lab) Position {
+			w := l.batch(5000)
+			flip(l.cur(), w.pos+1000)
+			return Position{1, w.pos}
+		}},
+		{"another chain", "does not continue the chain", func(l *lab) Position {
+			at := l.place()
+			l.chain++
+			l.batch(5000)
+			l.wrote = l.wrote[:1]
+			return at
+		}},
+		{"another chain, unfinished", "does not continue the chain", func(l *lab) Position {
+			at := l.place()
+			l.chain++
+			l.batch(5000)
+			l.wrote = l.wrote[:1]
+			l.cur().zero(4096)
+			return at
+		}},
+		{"batch header", "the batch header is all there and damaged", func(l *lab) Position {
+			w := l.batch(5000)
+			flip(l.cur(), w.pos+HeaderSize+40)
+			l.cur().zero(4096)
+			return Position{1, w.pos}
+		}},
+		{"record header", "a record header inside the unfinished batch is damaged", func(l *lab) Position {
+			w := l.batch(1000, 5000)
+			flip(l.cur(), w.pos+batchRecord+40)
+			l.cur().zero(4096)
+			return Position{1, w.pos}
+		}},
+		{"record body", "a record inside the unfinished batch is damaged", func(l *lab) Position {
+			w := l.batch(1000, 5000)
+			flip(l.cur(), w.pos+batchRecord+HeaderSize+40)
+			l.cur().zero(4096)
+			return Position{1, w.pos}
+		}},
+		{"another kind", "a frame record stands where a batch should begin", func(l *lab) Position {
+			p := l.cur()
+			rec, _ := AppendRecord(nil, p.file, p.pos, KindFrame, l.chain, []byte("?"))
+			copy(p.data[p.pos:], rec)
+			return l.place()
+		}},
+		{"dirt in the next segment, clean stop", "closed in order", func(l *lab) Position {
+			l.known.CleanStop = true
+			l.roll().data[9000] = 1
+			return Position{2, FirstBatch}
+		}},
+		{"dirt in the next segment", "zeros where a record should be", func(l *lab) Position {
+			l.roll().data[9000] = 1
+			return Position{2, FirstBatch}
+		}},
+		{"promise", "but the log was promised to be flushed up to 00000009.seg@80", func(l *lab) Position {
+			l.known.Promise = Position{9, 80}
+			return l.place()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			l.batch(10)
+			at := c.scene(l)
+			end, n := l.recover()
+			var corrupt *CorruptError
+			if !errors.As(end.Err, &corrupt) || n != 1 {
+				t.Fatalf("%v after %d batches: %v", end.Verdict, n, end.Err)
+			}
+			if !strings.Contains(corrupt.Cause, c.cause) || corrupt.At != at || corrupt.Index != 2 {
+				t.Errorf("at %v, entry %d: %s; want %v: %s", corrupt.At, corrupt.Index, corrupt.Cause, at, c.cause)
+			}
+		})
 	}
 }
