@@ -37,7 +37,7 @@ func (f *Flusher) spoil(s Syncer, name string, err error) {
 	}
 }
 
-// poison ends a target for ever. The first reason stays.
+// poison ends a target for ever and wakes its owner. The first reason stays.
 func (f *Flusher) poison(t *Target, cause error) {
 	err := fmt.Errorf("fsync: flush %s: %w: %w; what was not confirmed as flushed may be lost, although reads "+
 		"may still show it; no more is stored here", t.name, ErrPoisoned, NewError("flush", t.name, cause))
@@ -53,6 +53,8 @@ func (f *Flusher) poison(t *Target, cause error) {
 	many := len(f.poisons) >= poisonsMax
 	f.mu.Unlock()
 	f.emit(Event{Kind: EventTargetPoisoned, Target: t.name, Err: err})
+	// The round's own wake may be over, or the target in no round.
+	wakeAll([]*Target{t})
 	if many {
 		f.fail(fmt.Errorf("%d targets were poisoned within %v, the last: %w", poisonsMax, poisonWindow, cause))
 	}
@@ -61,7 +63,6 @@ func (f *Flusher) poison(t *Target, cause error) {
 // callWhole makes everything on the file system durable with one call.
 func (r *round) callWhole() {
 	f := r.f
-	r.refuseSpoiled()
 	f.mu.Lock()
 	seq := f.poisonSeq
 	f.mu.Unlock()
@@ -71,10 +72,11 @@ func (r *round) callWhole() {
 	f.mu.Lock()
 	f.wholeBusy = false
 	f.wholeUsual += (took - f.wholeUsual) / 8
-	explained := f.poisonSeq > f.explained
+	known := f.explained
 	f.explained = max(f.explained, seq)
 	if err != nil {
 		f.stats.Errors++
+		f.reports.Add(1)
 	}
 	f.mu.Unlock()
 
@@ -84,16 +86,46 @@ func (r *round) callWhole() {
 	r.mu.Unlock()
 	if err != nil {
 		f.emit(Event{Kind: EventFlushFailed, Path: pathOf(f.o.Root), Took: took, Err: err})
-		r.attribute(err, explained)
+		r.attribute(err, known)
+		return
+	}
+	unproved := false
+	for i := range r.parts {
+		if p := &r.parts[i]; p.unproved {
+			unproved = true
+		} else {
+			r.finish(p, true)
+		}
+	}
+	if unproved {
+		r.goOneByOne()
+	}
+}
+
+// goOneByOne flushes what is left of a round of SyncFS by the files' own calls.
+func (r *round) goOneByOne() {
+	if r.inline {
+		r.worker()
+	} else {
+		r.startWorkers()
+	}
+}
+
+// findUnproved marks the parts for which a SyncFS that succeeds is not enough. Called when the strategy
+// is chosen, for then no earlier SyncFS can report any more, and before the round runs.
+func (r *round) findUnproved() {
+	reports := r.f.reports.Load()
+	if r.strategy != Whole || reports == 0 {
 		return
 	}
 	for i := range r.parts {
-		r.finish(&r.parts[i], true)
+		p := &r.parts[i]
+		p.unproved = p.t.unproved(p.syncers, reports)
 	}
 }
 
 // refuseSpoiled takes out the parts with a file whose flush failed before: SyncFS says nothing about
-// bytes that were lost and reported then.
+// bytes that were lost and reported then. Called before the round runs.
 func (r *round) refuseSpoiled() {
 	f := r.f
 	for i := range r.parts {
@@ -113,20 +145,17 @@ func (r *round) refuseSpoiled() {
 
 // attribute finds out whose writes were lost. Until somebody accounts for the report no part advances;
 // then those do whose own files say that they are safe. SyncFS itself is not asked again: its second
-// answer would be nil whatever happened. explained is true if a poisoned target accounts for it.
-func (r *round) attribute(report error, explained bool) {
+// answer would be nil whatever happened. Targets poisoned after the first known ones account for it.
+func (r *round) attribute(report error, known uint64) {
 	f := r.f
 	if errors.Is(report, ErrReadOnlyFS) {
 		f.fail(report)
 		r.verdict(false)
 		return
 	}
-	if r.inline {
-		r.worker()
-	} else {
-		r.startWorkers()
-	}
-	if r.explainedByParts(explained) || f.askOthers() {
+	r.goOneByOne()
+	// Asking waits for flushes that are running, so what they found out is known after it.
+	if f.poisonedSince(known) || r.explainedByParts() || f.askOthers() || f.poisonedSince(known) {
 		r.verdict(true)
 		return
 	}
@@ -135,10 +164,10 @@ func (r *round) attribute(report error, explained bool) {
 }
 
 // explainedByParts waits until a part of the round has failed or all have been flushed.
-func (r *round) explainedByParts(explained bool) bool {
+func (r *round) explainedByParts() (explained bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for !explained {
+	for {
 		running := false
 		for i := range r.parts {
 			p := &r.parts[i]
@@ -146,11 +175,16 @@ func (r *round) explainedByParts(explained bool) bool {
 			running = running || p.state == partWaiting || p.state == partRunning
 		}
 		if explained || !running {
-			break
+			return explained
 		}
 		r.moved.Wait()
 	}
-	return explained
+}
+
+func (f *Flusher) poisonedSince(known uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.poisonSeq > known
 }
 
 // verdict ends the wait of the parts that SyncFS left in doubt.
@@ -169,8 +203,8 @@ func (r *round) verdict(ok bool) {
 	}
 }
 
-// askOthers flushes everything unflushed of all targets, in a round or not, and of bulk writers, to
-// find the file that lost writes. Poisoned targets are asked too: what they wrote since is lost in
+// askOthers flushes everything that may be unflushed of all targets, in a round or not, and of bulk
+// writers, to find the file that lost writes. Poisoned targets are asked too: what they wrote since is lost in
 // the same way.
 func (f *Flusher) askOthers() (found bool) {
 	f.mu.Lock()
@@ -189,7 +223,7 @@ func (f *Flusher) ask(t *Target) (found bool) {
 	t.syncing.Lock()
 	defer t.syncing.Unlock()
 	poisoned := t.poison.Load() != nil
-	for _, s := range t.unflushed() {
+	for _, s := range t.suspects() {
 		err := s.Sync()
 		if err == nil || errors.Is(err, os.ErrClosed) && (poisoned || !t.Busy(s)) {
 			continue

@@ -29,7 +29,8 @@ type Flusher struct {
 	jobs     sync.WaitGroup // goroutines that flush
 	step     sync.Mutex     // held for a stepped round
 	closing  atomic.Bool
-	bulkSum  atomic.Int64 // bytes written by bulk writers whose write-back has not started
+	reports  atomic.Uint64 // of lost writes, by SyncFS
+	bulkSum  atomic.Int64  // bytes written by bulk writers whose write-back has not started
 
 	eventMu sync.Mutex
 
@@ -262,13 +263,17 @@ func (f *Flusher) take() (shared *round, alone []*round) {
 		case !ok:
 			f.drop(t)
 		case f.isLate(t):
-			alone = append(alone, newRound(f, []part{p}, Files))
+			r := newRound(f, []part{p}, Files)
+			r.refuseSpoiled()
+			alone = append(alone, r)
 		default:
 			parts = append(parts, p)
 		}
 	}
 	if len(parts) > 0 {
 		shared = newRound(f, parts, f.choose(parts))
+		shared.refuseSpoiled()
+		shared.findUnproved()
 	}
 	return shared, alone
 }

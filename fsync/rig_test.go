@@ -174,6 +174,17 @@ func (g *group) until(mark uint64) {
 	g.flushed(mark)
 }
 
+// settle waits until the last mark is flushed or never will be.
+func (g *group) settle() {
+	for g.Flushed() < g.mark && g.Err() == nil {
+		select {
+		case <-g.wake:
+		case <-g.Failed():
+			return
+		}
+	}
+}
+
 func (g *group) poisoned() {
 	g.Helper()
 	if err := g.Err(); !errors.Is(err, fsync.ErrPoisoned) {

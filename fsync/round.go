@@ -35,6 +35,9 @@ type part struct {
 	t       *Target
 	syncers []Syncer
 	mark    uint64
+	// unproved: SyncFS has reported lost writes since the last flush of one of the files by itself. They
+	// may be its own, written and not yet Dirty at the time, and SyncFS will not say so again.
+	unproved bool
 
 	state  partState
 	left   bool
@@ -124,7 +127,9 @@ func (f *Flusher) runApart(r *round) {
 // run starts the calls of the round; inline, it also ends them.
 func (r *round) run() {
 	if r.strategy == Whole {
+		r.mu.Lock()
 		r.whole = true
+		r.mu.Unlock()
 		r.f.mu.Lock()
 		r.f.wholeBusy = true
 		r.f.mu.Unlock()
@@ -206,9 +211,6 @@ func (r *round) flushPart(p *part) (left bool) {
 	held := p.state == partHeld
 	r.moved.Broadcast()
 	r.mu.Unlock()
-	if err != nil {
-		r.f.poison(p.t, err)
-	}
 	if !finished && !held {
 		r.finish(p, err == nil)
 	}
@@ -226,8 +228,10 @@ func (r *round) syncAll(p *part) error {
 		r.mu.Lock()
 		p.at = s
 		r.mu.Unlock()
+		reports := r.f.reports.Load()
 		err := r.f.syncOne(s)
 		if err == nil {
+			p.t.prove(s, reports)
 			continue
 		}
 		r.mu.Lock()
@@ -236,7 +240,9 @@ func (r *round) syncAll(p *part) error {
 		if stale {
 			return nil // covered by SyncFS meanwhile, so the owner was free to close it
 		}
+		// Before syncing is released: whoever asks the file next hears nothing any more.
 		r.f.spoil(s, p.t.name, err)
+		r.f.poison(p.t, err)
 		return err
 	}
 	return nil

@@ -35,11 +35,16 @@ type Target struct {
 	mu      sync.Mutex
 	dirty   []Syncer // since the last snapshot
 	running []Syncer // in a round that has not ended
+	recent  []Syncer // in the last round; may be closed by now
 	spare   []Syncer // buffer for the next dirty
 	want    uint64   // greatest mark requested
 	queued  bool     // requested and not yet in a round
 	busy    bool     // in a round
 	parked  bool     // queued, to be put in line when no longer busy
+	// proved holds files flushed by themselves after provedAt reports of SyncFS. Forgetting one costs
+	// a flush.
+	proved   []Syncer
+	provedAt uint64
 }
 
 // NewTarget registers a target. The name appears in events and errors. w may be nil.
@@ -150,6 +155,40 @@ func (t *Target) snapshot() (p part, ok bool) {
 	return part{t: t, syncers: t.running, mark: t.want}, true
 }
 
+// unproved reports whether any of the files was not flushed by itself since so many reports.
+func (t *Target) unproved(files []Syncer, reports uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.provedAt < reports || slices.ContainsFunc(files, func(s Syncer) bool {
+		return !slices.Contains(t.proved, s)
+	})
+}
+
+// recentMax bounds the files of its last round that a target remembers.
+const recentMax = 8
+
+// provedMax bounds the files of a target that are known to be proved.
+const provedMax = 32
+
+// prove remembers that s was flushed by itself after so many reports.
+func (t *Target) prove(s Syncer, reports uint64) {
+	if reports == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.provedAt < reports {
+		t.proved, t.provedAt = t.proved[:0], reports
+	}
+	if t.provedAt > reports || slices.Contains(t.proved, s) {
+		return
+	}
+	if len(t.proved) == provedMax {
+		t.proved = slices.Delete(t.proved, 0, 1)
+	}
+	t.proved = append(t.proved, s)
+}
+
 // release ends the target's share of a round and says whether it must be put in line again.
 // advance is false if the mark was not reached; keep is true while somebody may still read syncers.
 func (t *Target) release(p *part, advance, keep bool) (again bool) {
@@ -157,6 +196,10 @@ func (t *Target) release(p *part, advance, keep bool) (again bool) {
 	defer t.mu.Unlock()
 	if advance && t.poison.Load() == nil {
 		t.flushed.Store(p.mark)
+	}
+	if len(t.running) > 0 {
+		clear(t.recent)
+		t.recent = append(t.recent[:0], t.running[:min(len(t.running), recentMax)]...)
 	}
 	if !keep {
 		clear(t.running)
@@ -172,14 +215,17 @@ func (t *Target) release(p *part, advance, keep bool) (again bool) {
 	return again
 }
 
-// unflushed returns a copy of everything dirty or in a round.
-func (t *Target) unflushed() []Syncer {
+// suspects returns a copy of everything dirty or in a round, and of the last round's: what is written
+// to those may not have been made Dirty yet.
+func (t *Target) suspects() []Syncer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := slices.Clone(t.running)
-	for _, s := range t.dirty {
-		if !slices.Contains(all, s) {
-			all = append(all, s)
+	for _, list := range [][]Syncer{t.dirty, t.recent} {
+		for _, s := range list {
+			if !slices.Contains(all, s) {
+				all = append(all, s)
+			}
 		}
 	}
 	return all
