@@ -18,6 +18,7 @@ const (
 	manifestName  = "manifest"
 	hardStateName = "hardstate"
 
+	segmentSuffix  = ".seg"
 	bodySuffix     = ".body"
 	snapshotSuffix = ".snap"
 	tmpSuffix      = ".tmp" // not yet given its name: belongs to an operation that a crash ended
@@ -27,11 +28,20 @@ const (
 // the disk leaves the other copy whole.
 const blockBytes = 4096
 
+func segmentName(n segment.Number) string { return fmt.Sprintf("%08d%s", uint64(n), segmentSuffix) }
+
 func bodyName(r segment.BodyRef) string {
 	return fmt.Sprintf("%016x-%016x%s", uint64(r.Term), r.Seq, bodySuffix)
 }
 
 func snapshotName(i segment.Index) string { return fmt.Sprintf("%020d%s", uint64(i), snapshotSuffix) }
+
+// parseSegmentName is the inverse of segmentName; ok is false for every other name.
+func parseSegmentName(name string) (n segment.Number, ok bool) {
+	v, ok := parseName(name, segmentSuffix, 10)
+	n = segment.Number(v)
+	return n, ok && n > 0 && segmentName(n) == name
+}
 
 // parseBodyName is the inverse of bodyName.
 func parseBodyName(name string) (r segment.BodyRef, ok bool) {

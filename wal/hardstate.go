@@ -46,16 +46,10 @@ type hardStateFile struct {
 // State is the newest flushed hard state.
 func (h *hardStateFile) State() HardState { return h.state }
 
-// createHardState makes the file with the zero state in both slots, flushed under a temporary name,
-// renamed, the directory flushed. For the making of a group's directory.
-func createHardState(fs fsync.FS, fl *fsync.Flusher, dir string, g segment.GroupID) error {
+// firstHardState is the content of the file of a new group: the zero state in both slots.
+func firstHardState(g segment.GroupID) []byte {
 	data := make([]byte, 0, hardStateBytes)
-	data = appendSlot(data, g, 0, HardState{})
-	data = appendSlot(data, g, 1, HardState{})
-	if err := replaceFile(fs, fl, dir, hardStateName, data); err != nil {
-		return fmt.Errorf("wal: create the hard state of group %d: %w", uint64(g), err)
-	}
-	return nil
+	return appendSlot(appendSlot(data, g, 0, HardState{}), g, 1, HardState{})
 }
 
 // appendSlot appends both copies of version seq.

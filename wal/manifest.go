@@ -86,57 +86,15 @@ func (m *manifest) clone() manifest {
 // again. With no whole copy the error is a *segment.CorruptError or a *segment.VersionError.
 func loadManifest(fs fsync.FS, dir string, g segment.GroupID) (m manifest, repaired bool, err error) {
 	path := filepath.Join(dir, manifestName)
-	err = withFile(fs, path, func(f fsync.File, size int64) error {
-		if size > 2*manifestMax {
-			return corruptAt(path, g, 0, fmt.Sprintf("the file has %d bytes, more than a manifest can have", size))
-		}
-		a, b := readManifestCopies(f, g, size)
-		m, repaired, err = pickManifest(path, g, a, b)
-		return err
-	})
-	return m, repaired, err
-}
-
-// readManifestCopies reads both halves of the file. The second copy begins in its middle.
-func readManifestCopies(f fsync.File, g segment.GroupID, size int64) (a, b slotCopy) {
-	file, half := plainFile(g, segment.KindManifest), size/2
-	if size%(2*blockBytes) != 0 {
-		// Cut or grown: where the second copy stood is not known, the first may still be whole.
-		a = readCopy(f, file, segment.KindManifest, 0, min(size, manifestMax))
-		if a.err != nil && !isVersion(a.err) {
-			a = trimCopy(a, file)
-		}
-		b.err = corruptAt("", g, half, "the file's length is not that of two copies")
-		return a, b
+	body, repaired, err := loadTwin(fs, path, plainFile(g, segment.KindManifest), segment.KindManifest, manifestMax)
+	if err != nil {
+		return manifest{}, false, err
 	}
-	return readCopy(f, file, segment.KindManifest, 0, half), readCopy(f, file, segment.KindManifest, half, half)
-}
-
-// trimCopy judges a copy again without asking for zeros behind it.
-func trimCopy(c slotCopy, file segment.File) slotCopy {
-	r, _, err := segment.ParseRecord(c.raw, file, 0)
-	if err != nil || r.Kind != segment.KindManifest {
-		return c
-	}
-	return slotCopy{body: r.Body, raw: c.raw}
-}
-
-func pickManifest(path string, g segment.GroupID, a, b slotCopy) (m manifest, repaired bool, err error) {
-	if a.err != nil && b.err != nil {
-		return manifest{}, false, worstOf(path, a, b)
-	}
-	whole, pos := a, int64(0)
-	if a.err != nil {
-		whole, pos = b, int64(len(a.raw))
-	}
-	m, cause := decodeManifest(whole.body)
+	m, cause := decodeManifest(body)
 	if cause != "" {
-		return manifest{}, false, corruptAt(path, g, pos, cause)
+		return manifest{}, false, corruptAt(path, g, 0, cause)
 	}
-	if a.err == nil && b.err == nil && string(a.body) != string(b.body) {
-		return manifest{}, false, corruptAt(path, g, int64(len(a.raw)), "its two copies are whole and differ")
-	}
-	return m, a.err != nil || b.err != nil, nil
+	return m, repaired, nil
 }
 
 // saveManifest replaces the manifest in dir by m and raises m.Seq. It blocks on flush rounds. After
@@ -146,34 +104,13 @@ func saveManifest(fs fsync.FS, fl *fsync.Flusher, dir string, g segment.GroupID,
 		panic("bug: wal: saving a wrong manifest: " + flaw)
 	}
 	m.Seq++
-	body := encodeManifest(m)
-	if n := segment.SizeOf(len(body)); n > manifestMax {
-		panic(fmt.Sprintf("bug: wal: manifest of %d bytes", n))
+	data := encodeTwin(plainFile(g, segment.KindManifest), segment.KindManifest, encodeManifest(m))
+	if len(data) > 2*manifestMax {
+		panic(fmt.Sprintf("bug: wal: manifest of %d bytes", len(data)))
 	}
-	file := plainFile(g, segment.KindManifest)
-	data := appendCopy(nil, file, 0, segment.KindManifest, body)
-	data = appendCopy(data, file, int64(len(data)), segment.KindManifest, body)
 	if err := replaceFile(fs, fl, dir, manifestName, data); err != nil {
 		m.Seq--
 		return fmt.Errorf("wal: save the manifest of group %d: %w", uint64(g), err)
 	}
 	return nil
-}
-
-// withFile opens a file for reading, forgets what the page cache says about it, and closes it after
-// fn. A cache may show bytes whose flush went wrong in the process before.
-func withFile(fs fsync.FS, path string, fn func(f fsync.File, size int64) error) error {
-	f, err := fs.Open(path, fsync.ReadOnly)
-	if err != nil {
-		return err
-	}
-	err = f.DropCache(0, 0)
-	var size int64
-	if err == nil {
-		size, err = f.Size()
-	}
-	if err == nil {
-		err = fn(f, size)
-	}
-	return joinClose(err, f)
 }

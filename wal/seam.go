@@ -22,6 +22,9 @@ type Options struct {
 	FirstBytes int64
 	// Rand is the source of salts and ids; crypto/rand.Reader if nil.
 	Rand io.Reader
+	// Keep names files of others at the top of the data directory that are left alone; none if nil.
+	// node.key, node.crt and lost+found always are.
+	Keep []string
 	// Event receives what an operator should know; nil drops it. Must not block.
 	Event func(Event)
 }

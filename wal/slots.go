@@ -69,6 +69,56 @@ func parseCopy(raw []byte, file segment.File, k segment.Kind, pos int64) slotCop
 	return slotCopy{body: r.Body, raw: raw}
 }
 
+// encodeTwin returns a file that holds one record in two copies, each in blocks of its own.
+func encodeTwin(f segment.File, k segment.Kind, body []byte) []byte {
+	data := appendCopy(nil, f, 0, k, body)
+	return appendCopy(data, f, int64(len(data)), k, body)
+}
+
+// loadTwin reads the body of a file that encodeTwin made; max bounds one copy. One whole copy is
+// enough; repaired says that the other one, or the file's length, is damaged. An absent file is
+// fs.ErrNotExist; without a whole copy the error is *segment.CorruptError, *segment.VersionError or
+// the system's.
+func loadTwin(fs fsync.FS, path string, file segment.File, k segment.Kind, limit int64) (
+	body []byte, repaired bool, err error,
+) {
+	err = withFile(fs, path, func(f fsync.File, size int64) error {
+		a, b, odd := readTwin(f, file, k, size, limit)
+		if a.err == nil && b.err == nil && string(a.body) != string(b.body) {
+			return corruptAt(path, file.Group, int64(len(a.raw)), "its two copies are whole and differ")
+		}
+		repaired = odd || a.err != nil || b.err != nil
+		switch {
+		case a.err == nil:
+			body = a.body
+		case b.err == nil:
+			body = b.body
+		default:
+			return worstOf(path, a, b)
+		}
+		return nil
+	})
+	return body, repaired, err
+}
+
+// readTwin reads both copies. The second one begins in the middle of the file, unless the file was
+// cut or has grown (odd): then it stands behind the first.
+func readTwin(f fsync.File, file segment.File, k segment.Kind, size, limit int64) (a, b slotCopy, odd bool) {
+	half := size / 2
+	if size%(2*blockBytes) == 0 && half <= limit {
+		if a, b = readCopy(f, file, k, 0, half), readCopy(f, file, k, half, half); a.err == nil || b.err == nil {
+			return a, b, false
+		}
+	}
+	first := readCopy(f, file, k, 0, min(size, limit))
+	r, _, err := segment.ParseRecord(first.raw, file, 0)
+	if err != nil || r.Kind != k {
+		return first, slotCopy{err: corruptAt("", file.Group, half, "no copy stands in the middle of the file")}, true
+	}
+	half = blocksFor(r.Size)
+	return slotCopy{body: r.Body, raw: first.raw[:min(half, int64(len(first.raw)))]}, readCopy(f, file, k, half, half), true
+}
+
 // worstOf chooses the error to report when no copy is whole: an unknown version first, because then
 // nothing is damaged; then the system's word; then the first damage.
 func worstOf(path string, copies ...slotCopy) error {
@@ -127,4 +177,22 @@ func zeros(b []byte) bool {
 		}
 	}
 	return true
+}
+
+// withFile opens a file for reading, forgets what the page cache says about it, and closes it after
+// fn. A cache may show bytes whose flush went wrong in the process before.
+func withFile(fs fsync.FS, path string, fn func(f fsync.File, size int64) error) error {
+	f, err := fs.Open(path, fsync.ReadOnly)
+	if err != nil {
+		return err
+	}
+	err = f.DropCache(0, 0)
+	var size int64
+	if err == nil {
+		size, err = f.Size()
+	}
+	if err == nil {
+		err = fn(f, size)
+	}
+	return joinClose(err, f)
 }
