@@ -205,13 +205,23 @@ func TestEachBatch(t *testing.T) {
 	if n, end, _, err := read(); n != 100 || end != p.pos || err != nil {
 		t.Errorf("before zeros: %d batches to %d, %v", n, end, err)
 	}
-	flip(p, l.wrote[50].pos+500)
 	var corrupt *CorruptError
+	other := newLab(t)
+	other.batch(10)
+	other.chain++
+	w := other.batch(10)
+	data := other.cur().data
+	each := func(*Batch) error { return nil }
+	end, _, err := EachBatch(bytes.NewReader(data), int64(len(data)), p.file, FirstBatch, each)
+	if end != w.pos || !errors.As(err, &corrupt) {
+		t.Errorf("a broken chain: %d, %v", end, err)
+	}
+	flip(p, l.wrote[50].pos+500)
 	if n, end, _, err := read(); n != 50 || end != l.wrote[50].pos || !errors.As(err, &corrupt) {
 		t.Errorf("before damage: %d batches to %d, %v", n, end, err)
 	}
 	stop := errors.New("stop")
-	_, _, err := EachBatch(bytes.NewReader(p.data), p.pos, p.file, FirstBatch, func(*Batch) error { return stop })
+	_, _, err = EachBatch(bytes.NewReader(p.data), p.pos, p.file, FirstBatch, func(*Batch) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Error(err)
 	}

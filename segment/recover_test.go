@@ -457,6 +457,22 @@ var endCases = []struct {
 		otherBoot(l)
 		return Corrupt, Position{}, 1
 	}},
+	{"a batch header of another chain, cut at a page edge", func(l *lab) (Verdict, Position, int) {
+		entry := SizeOf(entryPrefix + DataLen(1, 3))
+		l.batch(4048 - int(FirstBatch+BatchOverhead+entry) - HeaderSize - bodyPrefix)
+		l.chain++
+		w := l.batch(100)
+		if w.pos != 4048 {
+			l.t.Fatalf("bug of the test: batch at %d", w.pos)
+		}
+		l.cur().zero(4096)
+		return Corrupt, Position{}, 1
+	}},
+	{"a footer before a recorded cut", func(l *lab) (Verdict, Position, int) {
+		l.batch(100)
+		l.cur().limit = l.cur().pos + l.footer()
+		return Corrupt, Position{}, 1
+	}},
 	{"one byte of dirt behind the end after a clean stop", func(l *lab) (Verdict, Position, int) {
 		l.batch(100)
 		l.cur().data[len(l.cur().data)-1] = 1
@@ -609,6 +625,16 @@ func TestRecoverCauses(t *testing.T) {
 			flip(l.cur(), w.pos+batchRecord+HeaderSize+40)
 			l.cur().zero(4096)
 			return Position{1, w.pos}
+		}},
+		{"broken chain", "the chain is broken inside the unfinished batch", func(l *lab) Position {
+			p := l.cur()
+			at := p.pos
+			w := l.batch(10)
+			l.wrote = l.wrote[:1]
+			void, _ := AppendRecord(nil, p.file, at+batchRecord, KindVoid, 1, make([]byte, voidLen))
+			copy(p.data[at+batchRecord:], void)
+			p.zero(w.pos + batchRecord + int64(len(void)))
+			return Position{1, at}
 		}},
 		{"another kind", "a frame record stands where a batch should begin", func(l *lab) Position {
 			p := l.cur()
