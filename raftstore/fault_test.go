@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"weida/fsync"
 	"weida/fsync/faultfs"
+	"weida/fsync/memfs"
 	"weida/segment"
 )
 
@@ -138,8 +140,7 @@ func TestPoisonIsLocal(t *testing.T) {
 		t.Fatal("a poisoned log closes with an error")
 	}
 	b.complete()
-	r.store.Abandon()
-	r.boot()
+	r.powerCut(memfs.KeepAll, rand.New(rand.NewPCG(1, 1))) // the node starts anew, its cache is gone
 	again := newKV(t, "a again")
 	r.open(1, again)
 	if again.read("k") != "flushed" {

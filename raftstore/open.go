@@ -69,11 +69,15 @@ func (o *owner) start() error {
 	if err := o.replay(); err != nil {
 		return err
 	}
+	if _, ok := o.machine.(Holder); ok {
+		o.log.Trim() // what is live is known now; what a crash kept from going may go
+	}
 	last := o.log.Last()
 	o.term = max(o.log.HardState().Term, last.Term) + 1
 	if err := o.log.SetHardState(wal.HardState{Term: o.term}); err != nil {
 		return fmt.Errorf("raise the epoch to %d: %w", uint64(o.term), storeError(err))
 	}
+	o.log.DropUnnamed(o.term)
 	o.machine.Role(Owner, o.term, Leader{Node: o.host.o.Node})
 	o.marks = Marks{
 		Term:      o.term,

@@ -29,8 +29,10 @@ type rig struct {
 
 const rigDir = "/data"
 
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t, disk: memfs.New(), opts: HostOptions{Shards: 2}}
+func newRig(t *testing.T) *rig { return newRigWith(t, HostOptions{Shards: 2}) }
+
+func newRigWith(t *testing.T, o HostOptions) *rig {
+	r := &rig{t: t, disk: memfs.New(), opts: o}
 	r.boot()
 	return r
 }

@@ -104,9 +104,7 @@ func TestRoundBudget(t *testing.T) {
 
 // Groups for which a round had no room left are first in the next: nobody starves.
 func TestRoundIsFair(t *testing.T) {
-	r := newRig(t)
-	r.opts.Shards = 1
-	r.boot()
+	r := newRigWith(t, HostOptions{Shards: 1})
 	var all []*kv
 	for g := range GroupID(10) {
 		m := newKV(t, fmt.Sprint("g", g+1))
@@ -135,9 +133,7 @@ func TestRoundIsFair(t *testing.T) {
 // The inbox is bounded by messages and bytes; what was refused was not taken, and room comes back when
 // proposals are written (W-75).
 func TestProposeFull(t *testing.T) {
-	r := newRig(t)
-	r.opts.InboxMessages = 3
-	r.boot()
+	r := newRigWith(t, HostOptions{Shards: 1, InboxMessages: 3})
 	m := newKV(t, "a")
 	r.open(1, m)
 	m.must(note("1"), note("2"))
@@ -159,9 +155,7 @@ func TestProposeFull(t *testing.T) {
 }
 
 func TestProposeFullOfBytes(t *testing.T) {
-	r := newRig(t)
-	r.opts.InboxBytes = 1
-	r.boot()
+	r := newRigWith(t, HostOptions{Shards: 1, InboxBytes: 1})
 	m := newKV(t, "a")
 	r.open(1, m)
 	for range 3 {

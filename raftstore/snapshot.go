@@ -32,8 +32,7 @@ func (o *owner) snapshotDue() bool {
 	if _, ok := o.machine.(Holder); !ok {
 		return false
 	}
-	limit := o.host.o.SnapshotBytes
-	if s.freed < limit && (s.grown < limit || o.log.Stats().Segments < 2) {
+	if limit := o.host.o.SnapshotBytes; s.freed < limit && (s.grown < limit || !o.couldTrim()) {
 		return false
 	}
 	if !o.host.takeSnapshotSlot() {
@@ -41,6 +40,13 @@ func (o *owner) snapshotDue() bool {
 	}
 	s.held = true
 	return true
+}
+
+// couldTrim reports whether a snapshot might let a segment go: there is more than the one in use, and
+// bodies were settled since the last snapshot, or there are none.
+func (o *owner) couldTrim() bool {
+	st := o.log.Stats()
+	return st.Segments > 1 && (o.releases.any() || st.LiveBodies == 0)
 }
 
 // beginSnapshot takes the machine's view and lets a worker write it.

@@ -157,7 +157,12 @@ func (o *owner) tick(n int) bool {
 
 // park gives the descriptors and the idle memory back. It returns false if that takes another try.
 func (o *owner) park() bool {
-	if err := o.log.Park(); err != nil {
+	switch err := o.log.Park(); {
+	case errors.Is(err, fsync.ErrPoisoned):
+		o.halt(err)
+		o.publish()
+		return true
+	case err != nil: // a flush has to end first, or there is no room for its promise
 		return false
 	}
 	o.pending, o.written, o.entries = nil, nil, nil
