@@ -1,0 +1,208 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"weida/fsync/memfs"
+	"weida/segment"
+)
+
+func TestAppendReadReopen(t *testing.T) {
+	smallSegments(t, 8<<10)
+	fs := memfs.New()
+	o := lifeOptions{segBytes: 8 << 10}
+	l := mustLife(t, fs, o)
+	for i := segment.Index(1); i <= 100; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 300)))
+		if i%7 == 0 {
+			must(t, l.flush())
+		}
+	}
+	if got := l.log.Flushed().Index; got != 98 {
+		t.Fatalf("flushed %d, want 98", got)
+	}
+	must(t, l.jobs())
+	checkEntries(t, l.log)
+	if !l.event(EventSegmentSealed) {
+		t.Fatal("nothing was sealed")
+	}
+	for _, clean := range []bool{true, false} {
+		if clean {
+			must(t, l.store.Close())
+		} else {
+			fs.Kill()
+		}
+		l = mustLife(t, fs, o)
+		if l.log.Last() != (Mark{1, 100}) || l.log.Flushed() != (Mark{1, 100}) || l.log.First() != 1 {
+			t.Fatalf("clean %v: recovered %+v", clean, l.log.Recovered())
+		}
+		checkEntries(t, l.log)
+	}
+	must(t, l.append(oneEntry(101, 2, 1, 10)))
+	must(t, l.flush())
+	fs.PowerCut(memfs.KeepNone, nil)
+	l = mustLife(t, fs, o)
+	if l.log.Last() != (Mark{2, 101}) {
+		t.Fatalf("recovered %+v", l.log.Recovered())
+	}
+	checkEntries(t, l.log)
+}
+
+func TestTruncate(t *testing.T) {
+	smallSegments(t, 8<<10)
+	fs := memfs.New()
+	o := lifeOptions{segBytes: 8 << 10}
+	l := mustLife(t, fs, o)
+	for i := segment.Index(1); i <= 60; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 300)))
+	}
+	must(t, l.flush())
+	a := oneEntry(20, 3, 1, 50)
+	a.Truncate = 20
+	must(t, l.append(a))
+	if l.log.Flushed() != (Mark{1, 19}) {
+		t.Fatalf("flushed %+v after the truncation", l.log.Flushed())
+	}
+	for i := segment.Index(21); i <= 30; i++ {
+		must(t, l.append(oneEntry(i, 3, uint64(i), 300)))
+	}
+	b := oneEntry(25, 4, 1, 50)
+	b.Truncate = 25
+	must(t, l.append(b))
+	must(t, l.jobs())
+	check := func() {
+		t.Helper()
+		checkEntries(t, l.log)
+		for i, want := range map[segment.Index]segment.Term{19: 1, 20: 3, 24: 3, 25: 4} {
+			if got, err := l.log.Term(i); err != nil || got != want {
+				t.Fatalf("Term(%d) = %d, %v; want %d", i, got, err, want)
+			}
+		}
+		if _, err := l.log.Entries(1, 27, 1); !errors.Is(err, ErrAbsent) {
+			t.Fatalf("void entry: %v", err)
+		}
+	}
+	check()
+	// Bodies of void entries stay.
+	c := commitOf(segment.BodyRef{Term: 1, Seq: 40}, 300, false)
+	if got := readAll(t, l.log, c); !bytes.Equal(got, payload(c.Ref, 300)) {
+		t.Fatal("the body of a void entry is another")
+	}
+	fs.Kill()
+	l = mustLife(t, fs, o)
+	check()
+	must(t, l.store.Close())
+	l = mustLife(t, fs, o)
+	check()
+}
+
+func TestLargeTrimSnapshotPark(t *testing.T) {
+	smallSegments(t, 8<<10)
+	fs := memfs.New()
+	o := lifeOptions{segBytes: 8 << 10}
+	l := mustLife(t, fs, o)
+	ref := segment.BodyRef{Term: 1, Seq: 1000}
+	const n = 200_000
+	f, err := l.log.NewBody(ref, n)
+	must(t, err)
+	_, err = f.Write(payload(ref, n))
+	must(t, err)
+	c := commitOf(ref, n, true)
+	must(t, f.Finish(c.Digest))
+	must(t, l.append(&Append{
+		Large:   []*BodyFile{f},
+		Entries: []segment.Entry{{Index: 1, Term: 1, Data: segment.AppendData(nil, []segment.Commit{c}, nil)}},
+	}))
+	l.log.Retain(ref)
+	for i := segment.Index(2); i <= 100; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 300)))
+		l.log.Retain(segment.BodyRef{Term: 1, Seq: uint64(i)})
+	}
+	must(t, l.flush())
+	must(t, l.jobs())
+	w, err := l.log.NewSnapshot(Mark{1, 80})
+	must(t, err)
+	_, err = w.Write([]byte("state"))
+	must(t, err)
+	must(t, w.Commit())
+	before := l.log.Stats()
+	l.log.Trim()
+	must(t, l.jobs())
+	if got := l.log.Stats(); got.Segments != before.Segments {
+		t.Fatalf("live bodies were trimmed: %+v", got)
+	}
+	l.log.Release(ref)
+	for i := uint64(2); i <= 80; i++ {
+		l.log.Release(segment.BodyRef{Term: 1, Seq: i})
+	}
+	l.log.Trim()
+	must(t, l.jobs())
+	after := l.log.Stats()
+	if after.Segments >= before.Segments || after.LargeBytes != 0 || l.log.First() < 50 || l.log.First() > 81 {
+		t.Fatalf("after the trim: %+v, first %d", after, l.log.First())
+	}
+	if _, err := l.log.OpenBody(c); !errors.Is(err, ErrAbsent) {
+		t.Fatalf("trimmed body: %v", err)
+	}
+	if _, err := l.log.Entries(1, 3, 1); !errors.Is(err, ErrTrimmed) {
+		t.Fatalf("trimmed entry: %v", err)
+	}
+	checkEntries(t, l.log)
+	for range 10 {
+		if err = l.log.Park(); err == nil {
+			break
+		}
+		for l.fl.Step() {
+		}
+	}
+	must(t, err)
+	checkEntries(t, l.log)
+	first := l.log.First()
+	fs.PowerCut(memfs.KeepNone, nil)
+	l = mustLife(t, fs, o)
+	if l.log.First() != first || l.log.Recovered().Snapshot != (Mark{1, 80}) || l.log.Recovered().Commit < 80 {
+		t.Fatalf("recovered %+v", l.log.Recovered())
+	}
+	checkEntries(t, l.log)
+}
+
+// A snapshot that contradicts the log takes its place.
+func TestSnapshotReplacesLog(t *testing.T) {
+	for _, mark := range []Mark{{5, 50}, {3, 15}} {
+		fs := memfs.New()
+		o := lifeOptions{}
+		l := mustLife(t, fs, o)
+		for i := segment.Index(1); i <= 20; i++ {
+			must(t, l.append(oneEntry(i, 1, uint64(i), 30)))
+		}
+		must(t, l.flush())
+		w, err := l.log.NewSnapshot(mark)
+		must(t, err)
+		must(t, w.Commit())
+		must(t, l.log.Advance())
+		check := func(last Mark) {
+			t.Helper()
+			if l.log.Last() != last || l.log.First() != mark.Index+1 || l.log.Flushed().Index > last.Index {
+				t.Fatalf("last %+v first %d, want %+v behind %+v", l.log.Last(), l.log.First(), last, mark)
+			}
+			checkEntries(t, l.log)
+		}
+		check(mark)
+		fs.PowerCut(memfs.KeepNone, nil)
+		l = mustLife(t, fs, o)
+		check(mark)
+		for i := segment.Index(1); i <= 5; i++ {
+			must(t, l.append(oneEntry(mark.Index+i, 7, uint64(i), 30)))
+		}
+		check(Mark{7, mark.Index + 5})
+		must(t, l.flush())
+		fs.PowerCut(memfs.KeepNone, nil)
+		l = mustLife(t, fs, o)
+		check(Mark{7, mark.Index + 5})
+		must(t, l.store.Close())
+		l = mustLife(t, fs, o)
+		check(Mark{7, mark.Index + 5})
+	}
+}

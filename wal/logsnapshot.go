@@ -1,0 +1,105 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"weida/segment"
+)
+
+// snapshotsKept is how many snapshots the manifest names: one more than needed, in case it is damaged.
+const snapshotsKept = 2
+
+// NewSnapshot begins a snapshot of the state after the entry at m: Write, then Commit or Abort, on
+// any one goroutine while no job of the log runs. Commit returns when the snapshot is flushed and the
+// manifest names it; the owner takes it up with Advance. Where m is behind the last entry, or
+// contradicts the log, the log then goes on behind m and what stood in it is void: that is how a
+// replica is brought up by its leader. A mark not behind the newest snapshot is a bug of the caller.
+func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
+	if err := l.failure(); err != nil {
+		return nil, err
+	}
+	l.manMu.Lock()
+	for _, s := range l.man.Snapshots {
+		if s.Mark.Index >= m.Index {
+			l.manMu.Unlock()
+			return nil, fmt.Errorf("wal: group %d: snapshot at index %d: one at index %d is there already",
+				uint64(l.group), uint64(m.Index), uint64(s.Mark.Index))
+		}
+	}
+	l.manMu.Unlock()
+	w, err := newSnapshot(l.fs, l.fl, l.dir, l.group, m, l.rand)
+	if err != nil {
+		return nil, err
+	}
+	w.onCommit = l.nameSnapshot
+	return w, nil
+}
+
+// nameSnapshot makes a flushed snapshot part of the log.
+func (l *Log) nameSnapshot(info snapInfo) error {
+	var old []segment.Index
+	err := l.change(nil, segment.Position{}, func(m *manifest) {
+		m.Snapshots = append(m.Snapshots, info)
+		for len(m.Snapshots) > snapshotsKept {
+			old = append(old, m.Snapshots[0].Mark.Index)
+			m.Snapshots = slices.Delete(m.Snapshots, 0, 1)
+		}
+	})
+	if err != nil {
+		return l.fault("name a snapshot", err)
+	}
+	l.manMu.Lock()
+	l.snapInfo = info
+	l.manMu.Unlock()
+	l.snapMu.Lock()
+	l.newSnaps = append(l.newSnaps, info.Mark)
+	l.snapMu.Unlock()
+	for _, i := range old {
+		if err := removeIfThere(l.fs, filepath.Join(l.dir, snapshotName(i))); err != nil {
+			return fmt.Errorf("wal: group %d: remove an old snapshot: %w", uint64(l.group), err)
+		}
+	}
+	return nil
+}
+
+// takeSnapshots takes up committed snapshots.
+func (l *Log) takeSnapshots() {
+	l.snapMu.Lock()
+	list := l.newSnaps
+	l.newSnaps = nil
+	l.snapMu.Unlock()
+	for _, m := range list {
+		term, err := l.Term(m.Index)
+		l.snap = m
+		l.commit = max(l.commit, m.Index)
+		if m.Index > l.last.Index || err == nil && term != m.Term {
+			l.restart(m)
+		}
+	}
+}
+
+// OpenSnapshot opens the newest snapshot. ErrAbsent if there is none; damage found while reading is a
+// *segment.CorruptError. Any goroutine.
+func (l *Log) OpenSnapshot() (*SnapshotReader, error) {
+	l.manMu.Lock()
+	info := l.snapInfo
+	l.manMu.Unlock()
+	if info.Mark.Index == 0 {
+		return nil, fmt.Errorf("wal: group %d: snapshot: %w", uint64(l.group), ErrAbsent)
+	}
+	return openSnapshot(l.fs, l.dir, l.group, info)
+}
+
+// checkSnapshot verifies the frames of a snapshot from end to end.
+func (l *Log) checkSnapshot(info snapInfo) error {
+	r, err := openSnapshot(l.fs, l.dir, l.group, info)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}

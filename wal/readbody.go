@@ -1,0 +1,269 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"path/filepath"
+	"slices"
+
+	"weida/segment"
+)
+
+// BodyReader reads one body. Every byte it returns was verified; the whole body against its digest.
+// One goroutine uses it.
+type BodyReader struct {
+	bytes.Reader // of an inline body
+	file         *bodyFileReader
+}
+
+// Length is the body's length in bytes.
+func (r *BodyReader) Length() int64 {
+	if r.file != nil {
+		return r.file.tail.Length
+	}
+	return r.Reader.Size()
+}
+
+// Read implements io.Reader.
+func (r *BodyReader) Read(p []byte) (int, error) {
+	if r.file != nil {
+		return r.file.Read(p)
+	}
+	return r.Reader.Read(p)
+}
+
+// WriteTo implements io.WriterTo.
+func (r *BodyReader) WriteTo(w io.Writer) (int64, error) {
+	if r.file != nil {
+		return r.file.WriteTo(w)
+	}
+	return r.Reader.WriteTo(w)
+}
+
+// Close gives back what the reader holds.
+func (r *BodyReader) Close() error {
+	if r.file != nil {
+		return r.file.Close()
+	}
+	return nil
+}
+
+// OpenBody returns the body that a commit record names. Any goroutine. ErrAbsent if it is not here:
+// settled and trimmed, a tombstone, or never arrived. A body that is here and is not what the commit
+// record says is a *segment.CorruptError.
+func (l *Log) OpenBody(c segment.Commit) (*BodyReader, error) {
+	if c.Large {
+		return l.openLarge(c)
+	}
+	for range 2 {
+		body, err := l.readBody(c.Ref)
+		switch {
+		case errors.Is(err, iofs.ErrNotExist): // trimmed between the lookup and the opening
+			continue
+		case err != nil:
+			return nil, err
+		case body == nil:
+			return nil, l.absentBody(c.Ref)
+		case int64(len(body)) != c.Length || segment.DigestOf(body) != c.Digest:
+			return nil, fmt.Errorf("wal: group %d: %w", uint64(l.group), &segment.CorruptError{
+				Path: l.dir, Group: l.group,
+				Cause: fmt.Sprintf("body %v is whole, but its length or digest is not that of its commit record", c.Ref)})
+		}
+		r := &BodyReader{}
+		r.Reset(body)
+		return r, nil
+	}
+	return nil, l.absentBody(c.Ref)
+}
+
+func (l *Log) absentBody(ref segment.BodyRef) error {
+	return fmt.Errorf("wal: group %d: body %v: %w", uint64(l.group), ref, ErrAbsent)
+}
+
+func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
+	l.mu.Lock()
+	_, ok := l.large[c.Ref]
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	if !ok {
+		return nil, l.absentBody(c.Ref)
+	}
+	f, err := openBodyFile(l.fs, l.dir, l.group, c)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, l.absentBody(c.Ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &BodyReader{file: f}, nil
+}
+
+// where is a place in a segment to look for a body, with the segment's file held open.
+type where struct {
+	s      *seg
+	h      *handle
+	spans  []extent
+	footer segment.Footer
+	sealed bool
+}
+
+// readBody returns the payload of an inline body, nil if it is not here.
+func (l *Log) readBody(ref segment.BodyRef) ([]byte, error) {
+	w, err := l.locate(ref)
+	if err != nil || w.s == nil {
+		return nil, err
+	}
+	defer l.release(w.h)
+	body, err := w.read(ref)
+	return body, l.readError(w.s, err)
+}
+
+// locate finds the segment that holds the body and opens it.
+func (l *Log) locate(ref segment.BodyRef) (where, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return where{}, errClosed
+	}
+	s, err := l.holderLocked(ref)
+	if err != nil || s == nil {
+		return where{}, err
+	}
+	h, err := l.acquireLocked(s)
+	if err != nil {
+		return where{}, l.readError(s, err)
+	}
+	w := where{s: s, h: h, footer: s.footer, sealed: s.state == segSealed}
+	if !w.sealed {
+		w.spans = s.bodySpans(ref, s.end)
+	}
+	return w, nil
+}
+
+func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
+	if w.sealed {
+		row, ok, err := segment.FindBody(w.h.f, w.footer, ref)
+		if err != nil || !ok {
+			return nil, err
+		}
+		rec, _, err := segment.ReadRecord(w.h.f, w.s.file, row, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, payload, err := segment.ParseBody(rec.Body)
+		return payload, err
+	}
+	for _, x := range w.spans {
+		err := walk(w.h.f, w.s.file, x, func(r segment.Record) (bool, error) {
+			if r.Kind != segment.KindBody {
+				return true, nil
+			}
+			got, payload, err := segment.ParseBody(r.Body)
+			if err == nil && got == ref {
+				body = append([]byte{}, payload...) // a later copy of the same body counts
+			}
+			return true, err
+		})
+		if err != nil || body != nil {
+			return body, err
+		}
+	}
+	return nil, &segment.CorruptError{Group: w.s.file.Group,
+		At:    segment.Position{Segment: w.s.file.Segment, Pos: segment.FirstBatch},
+		Cause: fmt.Sprintf("body %v was written here and is not found", ref)}
+}
+
+// holderLocked returns the newest segment that holds the inline body, nil if none does. The runs of a
+// sealed segment are read from its footer when they are first asked for. Log.mu is held.
+func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
+	for _, s := range slices.Backward(l.segs) {
+		if !s.covers(ref) {
+			continue
+		}
+		if err := l.loadRefsLocked(s); err != nil {
+			return nil, err
+		}
+		if s.refs.has(ref) {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l *Log) loadRefsLocked(s *seg) error {
+	if s.state != segSealed || s.bodies == 0 || len(s.refs.runs) > 0 {
+		return nil
+	}
+	h, err := l.acquireLocked(s)
+	if err != nil {
+		return l.readError(s, err)
+	}
+	defer func() { h.users-- }()
+	var refs refSet
+	err = segment.EachRow(h.f, s.footer, func(row segment.Row) error {
+		if row.Kind == segment.KindBody {
+			refs.add(row.Ref)
+		}
+		return nil
+	})
+	if err != nil {
+		return l.readError(s, err)
+	}
+	s.refs = refs
+	return nil
+}
+
+// NewBody begins a large body of n bytes. Any goroutine. Write it, Finish it, and give it to the
+// Append that names it, or Abort it. A file of the same ref that a crash left unfinished makes way; one
+// that an entry names, or that is being written, is fs.ErrExist.
+func (l *Log) NewBody(ref segment.BodyRef, n int64) (*BodyFile, error) {
+	if err := l.failure(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, errClosed
+	}
+	if b := l.large[ref]; b != nil && b.leftover && b.index == 0 && b.live == 0 {
+		delete(l.large, ref)
+		if err := removeIfThere(l.fs, filepath.Join(l.dir, bodyName(ref))); err != nil {
+			l.mu.Unlock()
+			return nil, fmt.Errorf("wal: create body %v: %w", ref, err)
+		}
+	}
+	l.mu.Unlock()
+	return createBody(l.fs, l.fl, l.dir, l.group, ref, n, l.rand)
+}
+
+// takeLarge takes a finished body into the log with the batch that names it: its file and the
+// directory are flushed with the batch. Log.mu is held.
+func (l *Log) takeLarge(f *BodyFile) {
+	l.large[f.Ref()] = &largeBody{size: f.Length()}
+	file := f.flushTarget()
+	if !off.largeFlush {
+		l.dirty(file)
+	}
+	if !off.largeDirFlush {
+		l.dirty(l.dirFile)
+	}
+	f.handOver()
+	f.state = bodyGone
+	l.retireLocked(&handle{f: file})
+}
+
+// openDir opens the directory as a flush target, once.
+func (l *Log) openDir() error {
+	if l.dirFile != nil {
+		return nil
+	}
+	d, err := l.fs.OpenDir(l.dir)
+	l.dirFile = d
+	return err
+}

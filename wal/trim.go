@@ -1,0 +1,231 @@
+package wal
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"weida/segment"
+)
+
+// What a trim drops, in this order, so that a crash between any two steps leaves at most files that
+// the manifest says are dropped: save the manifest, then unlink. Only a prefix of the segments goes.
+
+// Retain says that a body is live: a message that is not settled. Its segment or file stays until as
+// many Release calls came. A body that is not here, a tombstone for one, is passed over. Owner only.
+func (l *Log) Retain(ref segment.BodyRef) { l.count(ref, 1) }
+
+// Release takes a Retain back.
+func (l *Log) Release(ref segment.BodyRef) { l.count(ref, -1) }
+
+func (l *Log) count(ref segment.BodyRef, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	live := (*int64)(nil)
+	if b := l.large[ref]; b != nil {
+		live = &b.live
+	} else if s, err := l.holderLocked(ref); err != nil {
+		l.pinLocked(ref, err)
+	} else if s != nil {
+		live = &s.live
+	}
+	if live == nil {
+		return
+	}
+	if *live += n; *live < 0 {
+		panic(fmt.Sprintf("bug: wal: body %v released more often than retained", ref))
+	}
+}
+
+// pinLocked keeps every segment that may hold the body until the log is opened again, because which
+// one does could not be read.
+func (l *Log) pinLocked(ref segment.BodyRef, cause error) {
+	for _, s := range l.segs {
+		if s.covers(ref) {
+			s.pinned = true
+		}
+	}
+	l.emit(Event{Kind: EventPinned, Path: l.dir, Err: cause})
+}
+
+// Trim asks for everything that is no longer needed to go: segments whose entries the newest snapshot
+// covers and whose bodies are all released, and body files likewise; a job does it. By calling it the
+// owner says that it has restored the newest snapshot, or taken it, and retained every body that is
+// live in it and in the entries it has applied since. Owner only.
+func (l *Log) Trim() {
+	l.takeSnapshots()
+	l.trim, l.claimed, l.stalled = true, true, false
+}
+
+// DropUnnamed says that no entry to come will name a body of a term below t, so that files of such
+// bodies that no entry names go; a job does it. A one-replica owner knows it as soon as its new epoch
+// is flushed. Owner only.
+func (l *Log) DropUnnamed(t segment.Term) { l.trim, l.dead, l.stalled = true, max(l.dead, t), false }
+
+// trimPlan is what one trim drops.
+type trimPlan struct {
+	segs   []*seg
+	bodies []segment.BodyRef
+	upto   Mark // last entry that goes with them
+	chain  segment.Chain
+	snap   Mark
+}
+
+func (l *Log) trimWork() *work {
+	p := l.planTrim()
+	if len(p.segs) == 0 && len(p.bodies) == 0 {
+		return nil
+	}
+	facts, promise := l.facts(), l.safe
+	numbers := make([]segment.Number, 0, len(p.segs))
+	for _, s := range p.segs {
+		numbers = append(numbers, s.file.Segment)
+	}
+	return &work{
+		kind: JobTrim,
+		run: func() error {
+			if err := l.drop(p, facts, numbers, promise); err != nil {
+				return l.fault("trim", err)
+			}
+			return nil
+		},
+		take: func() { l.dropped(p) },
+	}
+}
+
+// planTrim decides what may go.
+func (l *Log) planTrim() trimPlan {
+	p := trimPlan{upto: l.base, snap: l.snap}
+	for _, s := range l.segs {
+		if !l.droppable(s) {
+			break
+		}
+		if s.lo < s.hi && s.hi-1 > p.upto.Index {
+			term, err := l.Term(s.hi - 1)
+			if err != nil {
+				break // it stays; what can't be read now may be readable then
+			}
+			p.upto = Mark{Term: term, Index: s.hi - 1}
+		}
+		p.segs = append(p.segs, s)
+		p.chain = s.chain
+	}
+	for ref, b := range l.large {
+		if b.index == 0 && b.live == 0 && ref.Term < l.dead {
+			p.bodies = append(p.bodies, ref)
+			continue
+		}
+		if b.live > 0 || !l.claimed {
+			continue
+		}
+		switch {
+		case b.index > 0 && b.index <= l.snap.Index:
+			term, err := l.Term(b.index)
+			if b.index > p.upto.Index && err == nil {
+				p.upto = Mark{Term: term, Index: b.index}
+			}
+			if b.index <= p.upto.Index {
+				p.bodies = append(p.bodies, ref)
+			}
+		case b.index == 0 && ref.Term < l.snap.Term:
+			p.bodies = append(p.bodies, ref) // no entry can name it any more
+		}
+	}
+	slices.SortFunc(p.bodies, func(a, b segment.BodyRef) int {
+		if a.Less(b) {
+			return -1
+		}
+		return 1
+	})
+	return p
+}
+
+// droppable reports whether nothing in a segment is needed any more.
+func (l *Log) droppable(s *seg) bool {
+	return s.state == segSealed && s.live == 0 && !s.pinned &&
+		(s.lo == s.hi || s.hi <= l.snap.Index+1) && s.named <= l.snap.Index &&
+		(s.bodies == 0 || !l.pending.meets(s.minRef, s.maxRef))
+}
+
+// drop is the job's part of a trim.
+func (l *Log) drop(p trimPlan, facts []segFacts, numbers []segment.Number, promise segment.Position) error {
+	var snaps []segment.Index
+	save := func() error {
+		return l.change(facts, promise, func(m *manifest) {
+			m.Segments = slices.DeleteFunc(m.Segments, func(s segInfo) bool {
+				return slices.Contains(numbers, s.Number)
+			})
+			if m.Dropped.Upto.Index < p.upto.Index {
+				m.Dropped.Upto = p.upto
+			}
+			m.Dropped.Commit = max(m.Dropped.Commit, p.snap.Index)
+			if len(p.segs) > 0 {
+				m.Dropped.Chain = p.chain
+			}
+			m.Snapshots = slices.DeleteFunc(m.Snapshots, func(s snapInfo) bool {
+				old := s.Mark.Index < m.Dropped.Upto.Index
+				if old {
+					snaps = append(snaps, s.Mark.Index)
+				}
+				return old
+			})
+		})
+	}
+	if !off.trimManifest {
+		if err := save(); err != nil {
+			return err
+		}
+	}
+	var names []string
+	for _, n := range numbers {
+		names = append(names, segmentName(n))
+	}
+	for _, ref := range p.bodies {
+		names = append(names, bodyName(ref))
+	}
+	for _, i := range snaps {
+		names = append(names, snapshotName(i))
+	}
+	for _, name := range names {
+		if err := removeIfThere(l.fs, filepath.Join(l.dir, name)); err != nil {
+			return err
+		}
+	}
+	if off.trimManifest {
+		return save()
+	}
+	return nil
+}
+
+// dropped is the owner's part of a trim.
+func (l *Log) dropped(p trimPlan) {
+	l.mu.Lock()
+	l.segs = slices.DeleteFunc(l.segs, func(s *seg) bool {
+		if !slices.Contains(p.segs, s) {
+			return false
+		}
+		l.retireLocked(s.h)
+		s.h = nil
+		return true
+	})
+	for _, ref := range p.bodies {
+		delete(l.large, ref)
+	}
+	l.mu.Unlock()
+	if p.upto.Index > l.base.Index {
+		l.base = p.upto
+		l.dropTerms()
+	}
+	l.pending.dropBelow(l.snap.Term)
+	l.emit(Event{Kind: EventTrimmed, Path: l.dir, Detail: fmt.Sprintf(
+		"%d segments and %d body files; the log begins with entry %d", len(p.segs), len(p.bodies), uint64(l.First()))})
+}
+
+// dropTerms forgets the runs that end before First.
+func (l *Log) dropTerms() {
+	n := 0
+	for n+1 < len(l.terms) && l.terms[n+1].first <= l.First() {
+		n++
+	}
+	l.terms = slices.Delete(l.terms, 0, n)
+}
