@@ -336,6 +336,11 @@ func testNames(t *testing.T) map[string]bool {
 func TestStoreWAL(t *testing.T) {
 	consts := intConstants(t, "../wal")
 	tables := docTables(t)
+	for name, want := range map[string]int{"disk": 24, "incarnation": 32, "clean": 0} {
+		if end := checkOffsets(t, name, tables[name], nil); end != want || tables[name] == nil {
+			t.Errorf("table %q ends at %d, want %d", name, end, want)
+		}
+	}
 	for name, constant := range map[string]string{
 		"manifest head": "manifestHead", "manifest segment": "segRow", "manifest snapshot": "snapRow",
 		"manifest compaction": "compactRow", "hardstate": "hardStateLen", "filehead": "framedHeadLen",
