@@ -11,7 +11,8 @@ func TestLookBehindWindows(t *testing.T) {
 	const size = 5 << 19 // two and a half pieces
 	data := make([]byte, size)
 	var b Builder
-	for _, near := range []int64{FirstBatch, FirstBatch + windowMax, FirstBatch + 2*windowMax, size - BatchOverhead - 240} {
+	const last = size - BatchOverhead - 240
+	for _, near := range []int64{FirstBatch, FirstBatch + windowMax, FirstBatch + 2*windowMax, last} {
 		for d := int64(-240); d <= 240; d += 8 {
 			pos := near + d
 			if pos < FirstBatch+8 {
