@@ -86,15 +86,15 @@ func isOurTmp(name string) bool {
 // flushed. After a crash at any moment the name holds either its old content or all of data. It
 // blocks on flush rounds.
 //
-// After an error other than fsync.ErrDiskFull the caller can't know which of the two a restart will
-// find, and must not act on either before then.
+// After an error that is not isDiskFull the caller can't know which of the two a restart will find, and
+// must not act on either before then.
 func replaceFile(fs fsync.FS, fl *fsync.Flusher, dir, name string, data []byte) error {
 	tmp := filepath.Join(dir, name+tmpSuffix)
 	if err := removeIfThere(fs, tmp); err != nil {
 		return err
 	}
 	if err := writeFlushed(fs, fl, tmp, data); err != nil {
-		if errors.Is(err, fsync.ErrDiskFull) {
+		if isDiskFull(err) {
 			// The fragment would keep the space that the retry needs.
 			err = errors.Join(err, removeIfThere(fs, tmp))
 		}
@@ -113,9 +113,25 @@ func writeFlushed(fs fsync.FS, fl *fsync.Flusher, name string, data []byte) erro
 		return err
 	}
 	if _, err = f.WriteAt(data, 0); err == nil {
-		err = fl.Flush(name, f)
+		err = flush(fl, name, f)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// flush makes syncers durable in a flush round. Every error but fsync.ErrClosed is fsync.ErrPoisoned:
+// what was written since the last flush is in doubt, even where the disk said that it was full.
+func flush(fl *fsync.Flusher, name string, s ...fsync.Syncer) error {
+	err := fl.Flush(name, s...)
+	if err == nil || errors.Is(err, fsync.ErrPoisoned) || errors.Is(err, fsync.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", fsync.ErrPoisoned, err)
+}
+
+// isDiskFull reports whether err says that there was no room and nothing is in doubt: the same call
+// may succeed later.
+func isDiskFull(err error) bool {
+	return errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, fsync.ErrPoisoned)
 }
 
 // flushDir makes the entries of dir durable in a flush round.
@@ -124,7 +140,7 @@ func flushDir(fs fsync.FS, fl *fsync.Flusher, dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(fl.Flush(dir, d), d.Close())
+	return errors.Join(flush(fl, dir, d), d.Close())
 }
 
 func removeIfThere(fs fsync.FS, name string) error {

@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -173,8 +172,8 @@ func torn(c slotCopy, n uint64) bool {
 	return a == n+1 && b == n-1 || a == n-1 && b == n+1
 }
 
-// Set replaces the hard state and returns when it is flushed. After fsync.ErrDiskFull the old state
-// stands and Set may be called again. After any other error the state on disk is not known: every
+// Set replaces the hard state and returns when it is flushed. After fsync.ErrDiskFull
+// without fsync.ErrPoisoned the old state stands and Set may be called again. After any other error the state on disk is not known: every
 // later call returns that error, and only a restart decides.
 func (h *hardStateFile) Set(fs fsync.FS, fl *fsync.Flusher, s HardState) error {
 	if h.broken != nil {
@@ -188,7 +187,7 @@ func (h *hardStateFile) Set(fs fsync.FS, fl *fsync.Flusher, s HardState) error {
 	}
 	err = fmt.Errorf("wal: set the hard state of group %d: %w; "+
 		"no message that depends on it may be sent", uint64(h.group), err)
-	if !errors.Is(err, fsync.ErrDiskFull) {
+	if !isDiskFull(err) {
 		h.broken = err
 	}
 	return err
@@ -201,7 +200,7 @@ func (h *hardStateFile) write(fs fsync.FS, fl *fsync.Flusher, s HardState) error
 	}
 	data := appendSlot(make([]byte, 0, slotBytes), h.group, h.seq+1, s)
 	if _, err = f.WriteAt(data, slotPos(h.seq+1)); err == nil {
-		err = fl.Flush(h.path, f)
+		err = flush(fl, h.path, f)
 	}
 	return joinClose(err, f)
 }

@@ -98,7 +98,8 @@ func loadManifest(fs fsync.FS, dir string, g segment.GroupID) (m manifest, repai
 }
 
 // saveManifest replaces the manifest in dir by m and raises m.Seq. It blocks on flush rounds. After
-// fsync.ErrDiskFull the old manifest stands; after any other error see replaceFile.
+// fsync.ErrDiskFull, without fsync.ErrPoisoned, the old manifest stands; after any other error see
+// replaceFile.
 func saveManifest(fs fsync.FS, fl *fsync.Flusher, dir string, g segment.GroupID, m *manifest) error {
 	if flaw := m.flaw(); flaw != "" {
 		panic("bug: wal: saving a wrong manifest: " + flaw)

@@ -119,7 +119,7 @@ func (s *SnapshotWriter) finish() (framedTail, error) {
 
 // publish flushes the file, gives it its name and flushes that.
 func (s *SnapshotWriter) publish() error {
-	err := s.fl.Flush(s.tmpPath(), s.w.f)
+	err := flush(s.fl, s.tmpPath(), s.w.f)
 	s.w.bulk.Done()
 	if err = joinClose(err, s.w.f); err != nil {
 		return errors.Join(err, removeIfThere(s.fs, s.tmpPath()))
