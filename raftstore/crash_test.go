@@ -48,7 +48,7 @@ func TestCrash(t *testing.T) {
 	t.Logf("seeds %d to %d", first, first+uint64(runs)-1)
 	for i := range uint64(runs) {
 		if crashHistory(t, first+i); t.Failed() {
-			t.Fatalf("replay with WEIDA_SEED=%d", first+i)
+			return
 		}
 	}
 }
@@ -65,13 +65,18 @@ type crashRig struct {
 }
 
 func crashHistory(t *testing.T, seed uint64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("replay with WEIDA_SEED=%d go test ./raftstore -run TestCrash", seed)
+		}
+	}()
 	c := &crashRig{rig: &rig{t: t, disk: memfs.New()}, rng: rand.New(rand.NewPCG(seed, 1))}
 	c.opts = HostOptions{Shards: 2, SnapshotBytes: 256 << 10, ParkTicks: 1}
 	c.wal.SegmentBytes = 512 << 10
 	c.boot()
 	for range 6 {
 		if !c.openAll() {
-			t.Fatalf("seed %d", seed)
+			return
 		}
 		if c.rng.IntN(4) > 0 {
 			c.fs.DieBefore(c.fs.Ops() + 1 + c.rng.IntN(400))
@@ -85,7 +90,7 @@ func crashHistory(t *testing.T, seed uint64) {
 		c.remember()
 		c.crash()
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			return
 		}
 	}
 }

@@ -87,32 +87,6 @@ func TestLiveBodyPinsItsSegment(t *testing.T) {
 	r.stop()
 }
 
-// A snapshot that is ahead of the flushed log is not committed before the log has caught up: otherwise
-// a power cut would leave a state whose entries are lost.
-func TestSnapshotWaitsForTheLog(t *testing.T) {
-	r, m := snapRig(t)
-	body := strings.Repeat("x", segment.InlineMax)
-	for i := range 40 {
-		m.must(put(fmt.Sprint("k", i%4), body))
-		r.run() // no flush but those of jobs
-	}
-	if m.now().Written == m.now().Flushed {
-		t.Skip("jobs flushed everything")
-	}
-	if r.told(SnapshotTaken) != 0 {
-		for _, e := range r.events {
-			if e.Kind == SnapshotTaken && e.Index > m.now().Flushed {
-				t.Fatalf("snapshot %d with only %d flushed", e.Index, m.now().Flushed)
-			}
-		}
-	}
-	r.settle()
-	if r.told(SnapshotTaken) == 0 {
-		t.Fatalf("events %+v", r.events)
-	}
-	r.stop()
-}
-
 // What a written entry settles is not forgotten before the entry is flushed.
 func TestReleaseWaitsForSnapshot(t *testing.T) {
 	r, m := snapRig(t)
