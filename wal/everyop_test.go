@@ -203,7 +203,12 @@ func (e everyOp) faults(disk *memfs.FS, s fsync.Strategy) error {
 				}
 			}
 			for _, a := range afters(uint64(n) * 10) {
-				if err := e.judge(b, s, a); err != nil {
+				err := e.judge(b, s, a)
+				if _, system := errors.AsType[*fsync.Error](err); system && a.name == "kill" {
+					// The kernel tells the next process, once, of a write that the last one lost.
+					err = e.judge(b, s, after{a.name, func(m *memfs.FS) { a.end(m); e.lookOnce(m, s) }})
+				}
+				if err != nil {
 					return fmt.Errorf("%s, %s: %w", where, a.name, err)
 				}
 			}
@@ -213,6 +218,13 @@ func (e everyOp) faults(disk *memfs.FS, s fsync.Strategy) error {
 		}
 	}
 	return nil
+}
+
+// lookOnce is a life that ends where the kernel reports what an earlier one lost.
+func (e everyOp) lookOnce(disk *memfs.FS, s fsync.Strategy) {
+	if b, err := newBench(disk, disk, s); err == nil && e.check(b) != nil {
+		disk.Kill()
+	}
 }
 
 var errBroken = errors.New("input/output error")

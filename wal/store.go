@@ -106,7 +106,9 @@ func (s *Store) open() error {
 	s.id = id
 	if !id.CleanStop {
 		if err := s.syncFS(); err != nil {
-			return fmt.Errorf("wal: open %s: flush what the last process left: %w; nothing was changed", s.dir, err)
+			return fmt.Errorf("wal: open %s: flush what the last process left: %w; nothing was changed, and what was "+
+				"confirmed as flushed stays true; look at the disk and start again: a start counts only what the disk "+
+				"gives back", s.dir, err)
 		}
 	}
 	if err := raise(s.fs, s.dir, &s.id, s.o.Rand); err != nil {
