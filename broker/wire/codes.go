@@ -1,0 +1,158 @@
+package wire
+
+import "fmt"
+
+// Code is a number of the one error table. Numbers are never reused; 0 is "no error".
+type Code uint64
+
+// Retry says when the same request may be sent again.
+type Retry string
+
+// The retry classes.
+const (
+	RetryNow   Retry = "same node now"
+	RetryLater Retry = "same node later"
+	RetryOther Retry = "other node"
+	RetryFix   Retry = "fix the request"
+	RetryNever Retry = "never"
+)
+
+// The codes.
+const (
+	OK               Code = 0
+	UnknownQueue     Code = 1001
+	TooLarge         Code = 1002
+	NotOffered       Code = 1003
+	NoLevel          Code = 1004
+	InFlightExceeded Code = 1005
+	BadSequence      Code = 1006
+	Malformed        Code = 1101
+	BodyMismatch     Code = 1102
+	BodyBroken       Code = 1103
+	NotAllowed       Code = 1201
+	DiskFull         Code = 2001
+	ReadOnly         Code = 2002
+	Overloaded       Code = 2003
+	Stopping         Code = 2004
+	StoreFailed      Code = 2005
+	StaleSettle      Code = 3001
+	Superseded       Code = 3002
+	BodyDamaged      Code = 3003
+	ConnectionLost   Code = 4001
+)
+
+// Info is one row of the table.
+type Info struct {
+	Code    Code
+	Name    string
+	Meaning string // what happened
+	Effect  string // what it means for the data
+	Remedy  string // what to do
+	Retry   Retry
+}
+
+const notStored = "The message was not stored."
+
+// Codes is the table, in order of code. Callers must not change it.
+var Codes = []Info{
+	{UnknownQueue, "unknown_queue", "There is no queue of that name.", notStored,
+		"Check the name, or make the queue first: publishing and subscribing never make one.", RetryFix},
+	{TooLarge, "too_large", "The message is larger than the queue takes; its body was not read.", notStored,
+		"Send a smaller message, or raise the queue's message size.", RetryFix},
+	{NotOffered, "not_offered", "The queue cannot give the evidence that was asked for, on one of the two axes.",
+		notStored, "Ask for evidence within the offer named in the detail; it is never weakened for you.", RetryFix},
+	{NoLevel, "no_level", "Stored was asked for without a level.", notStored,
+		"Ask for stored:written or stored:flushed.", RetryFix},
+	{InFlightExceeded, "in_flight_exceeded", "More messages or bytes are unanswered than the stream may have.",
+		notStored, "Wait for answers before sending more; the client library does so.", RetryNow},
+	{BadSequence, "bad_sequence", "A sequence does not rise within its stream.", notStored,
+		"Number messages from 1 without going back.", RetryFix},
+	{Malformed, "malformed", "A frame could not be read; the stream is closed.",
+		"Messages of this stream without an answer are indeterminate.",
+		"Use a client of the same protocol version; report it if you do.", RetryNever},
+	{BodyMismatch, "body_mismatch", "A large body's length or digest is not what was announced.", notStored,
+		"Send it again from the start.", RetryNow},
+	{BodyBroken, "body_broken", "A large body's stream ended before its end.", notStored,
+		"Send it again from the start.", RetryNow},
+	{NotAllowed, "not_allowed", "This identity may not do that.", "Nothing was changed.",
+		"Add its fingerprint to the node file's trust list with a role that may.", RetryFix},
+	{DiskFull, "disk_full", "The node's disk has no room.", notStored,
+		"Free space on the node; it takes messages again by itself. Reading and settling go on.", RetryLater},
+	{ReadOnly, "read_only", "The queue takes no messages on this node: its log failed to flush or is damaged.",
+		"The message was not stored. Evidence given before stands.",
+		"Look at the node's log for the file, mend the disk, and restart the node.", RetryLater},
+	{Overloaded, "overloaded", "The queue's inbox or the node's memory for bodies is full.", notStored,
+		"Try again after a pause.", RetryLater},
+	{Stopping, "stopping", "The node is stopping.", notStored, "Try again when it is back.", RetryLater},
+	{StoreFailed, "store_failed", "The node's storage failed while the message was under way.",
+		"The message may or may not be in the queue.",
+		"Mend the storage and read the queue, or send it again and expect a second copy.", RetryLater},
+	{StaleSettle, "stale_settle", "The delivery named is not the one that is open.",
+		"Nothing was changed: the message was settled before, or was offered again under a later attempt.",
+		"Settle the latest delivery of the message.", RetryNever},
+	{Superseded, "superseded", "Another consumer attached with the same subscription.",
+		"Unsettled messages went to the other consumer.", "Use a subscription of your own.", RetryFix},
+	{BodyDamaged, "body_damaged", "The message's body on disk is damaged.",
+		"The message was not delivered and not deleted; the queue goes on with the others.",
+		"Look at the node's log for the file; restore it from a copy.", RetryNever},
+	{ConnectionLost, "connection_lost", "The connection ended before the answer came.",
+		"The message may or may not be in the queue.",
+		"Send it again; without a producer id a second copy is possible.", RetryNow},
+}
+
+// Lookup returns a code's row.
+func Lookup(c Code) (Info, bool) {
+	for _, i := range Codes {
+		if i.Code == c {
+			return i, true
+		}
+	}
+	return Info{}, false
+}
+
+func (c Code) String() string {
+	if c == OK {
+		return "ok"
+	}
+	if i, ok := Lookup(c); ok {
+		return i.Name
+	}
+	return fmt.Sprintf("code %d", uint64(c))
+}
+
+// Error is a code with what was particular to the case.
+type Error struct {
+	Code   Code
+	Detail string
+}
+
+func (e *Error) Error() string {
+	i, ok := Lookup(e.Code)
+	if !ok {
+		return fmt.Sprintf("%s [E%d]", e.Detail, uint64(e.Code))
+	}
+	s := i.Meaning
+	if e.Detail != "" {
+		s += " " + e.Detail + "."
+	}
+	return fmt.Sprintf("%s %s %s [E%d: weida explain E%d]", s, i.Effect, i.Remedy, uint64(e.Code), uint64(e.Code))
+}
+
+// Retry returns the code's retry class.
+func (e *Error) Retry() Retry {
+	i, _ := Lookup(e.Code)
+	return i.Retry
+}
+
+func (d *dec) codeOrOK() Code {
+	return Code(d.uint())
+}
+
+// code takes an error's code; one that this build does not know is shown as its number.
+func (d *dec) code() Code {
+	c := d.codeOrOK()
+	if d.err == nil && c == OK {
+		d.fail("an error without a code")
+	}
+	return c
+}

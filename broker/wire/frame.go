@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/quic-go/quic-go/quicvarint"
+)
+
+// Type tells frames apart. Numbers are never reused.
+type Type uint64
+
+// The frame types.
+const (
+	TypeOpenProducer  Type = 1
+	TypeOpenConsumer  Type = 2
+	TypeOpened        Type = 3
+	TypePublish       Type = 4
+	TypeEvidence      Type = 5
+	TypeRefused       Type = 6
+	TypeBelow         Type = 7
+	TypeIndeterminate Type = 8
+	TypeDeliver       Type = 9
+	TypeCredit        Type = 10
+	TypeSettle        Type = 11
+	TypeSettled       Type = 12
+	TypeError         Type = 13
+	TypeBodyHead      Type = 14
+)
+
+// Bounds of what a frame may carry, in bytes.
+const (
+	// InlineMax is the largest body inside a frame; a larger one has a stream of its own.
+	InlineMax = 64 << 10
+	// QueueMax is the longest queue name (W-20).
+	QueueMax = 512
+	// IDMax is the longest producer or subscription id.
+	IDMax = 64
+	// HeadersMax bounds a message's headers.
+	HeadersMax = 8 << 10
+	// DetailMax bounds the text of an error.
+	DetailMax = 2 << 10
+	// FrameMax bounds a frame's payload.
+	FrameMax = InlineMax + HeadersMax + 1<<10
+)
+
+// Frame is one of the frame structs of this package, as a pointer.
+type Frame interface {
+	// Type is the frame's number on the wire.
+	Type() Type
+	encode(*enc)
+	decode(*dec)
+}
+
+var frameNames = [...]string{
+	TypeOpenProducer: "OPEN_PRODUCER", TypeOpenConsumer: "OPEN_CONSUMER", TypeOpened: "OPENED",
+	TypePublish: "PUBLISH", TypeEvidence: "EVIDENCE", TypeRefused: "REFUSED", TypeBelow: "BELOW",
+	TypeIndeterminate: "INDETERMINATE", TypeDeliver: "DELIVER", TypeCredit: "CREDIT",
+	TypeSettle: "SETTLE", TypeSettled: "SETTLED", TypeError: "ERROR", TypeBodyHead: "BODY_HEAD",
+}
+
+func (t Type) String() string {
+	if t > 0 && t < Type(len(frameNames)) {
+		return frameNames[t]
+	}
+	return fmt.Sprintf("type %d", uint64(t))
+}
+
+func newFrame(t Type) Frame {
+	switch t {
+	case TypeOpenProducer:
+		return new(OpenProducer)
+	case TypeOpenConsumer:
+		return new(OpenConsumer)
+	case TypeOpened:
+		return new(Opened)
+	case TypePublish:
+		return new(Publish)
+	case TypeEvidence:
+		return new(EvidenceFrame)
+	case TypeRefused:
+		return new(Refused)
+	case TypeBelow:
+		return new(Below)
+	case TypeIndeterminate:
+		return new(Indeterminate)
+	case TypeDeliver:
+		return new(Deliver)
+	case TypeCredit:
+		return new(Credit)
+	case TypeSettle:
+		return new(Settle)
+	case TypeSettled:
+		return new(Settled)
+	case TypeError:
+		return new(ErrorFrame)
+	case TypeBodyHead:
+		return new(BodyHead)
+	}
+	return nil
+}
+
+// Append encodes f behind dst. Fields beyond their bounds are a bug of the caller.
+func Append(dst []byte, f Frame) []byte {
+	var e enc
+	e.b = make([]byte, 0, 128)
+	f.encode(&e)
+	if len(e.b) > FrameMax {
+		panic(fmt.Sprintf("bug: wire: %v frame of %d bytes", f.Type(), len(e.b)))
+	}
+	dst = quicvarint.Append(dst, uint64(f.Type()))
+	dst = quicvarint.Append(dst, uint64(len(e.b)))
+	return append(dst, e.b...)
+}
+
+// Parse decodes the first frame of b and returns how many bytes it took. io.ErrUnexpectedEOF means
+// that b ends inside the frame; a *FormatError that it never will be one. Byte fields alias b.
+func Parse(b []byte) (Frame, int, error) {
+	t, n, err := quicvarint.Parse(b)
+	if err != nil {
+		return nil, 0, io.ErrUnexpectedEOF
+	}
+	f := newFrame(Type(t))
+	if f == nil {
+		return nil, 0, &FormatError{Cause: fmt.Sprintf("unknown type %d", t)}
+	}
+	length, m, err := quicvarint.Parse(b[n:])
+	if err != nil {
+		return nil, 0, io.ErrUnexpectedEOF
+	}
+	if length > FrameMax {
+		return nil, 0, &FormatError{f.Type().String(), fmt.Sprintf("payload of %d bytes, at most %d", length, FrameMax)}
+	}
+	head := n + m
+	if uint64(len(b)-head) < length {
+		return nil, 0, io.ErrUnexpectedEOF
+	}
+	if err := decodePayload(f, b[head:head+int(length)]); err != nil {
+		return nil, 0, err
+	}
+	return f, head + int(length), nil
+}
+
+func decodePayload(f Frame, payload []byte) error {
+	d := dec{b: payload}
+	f.decode(&d)
+	if err := d.end(); err != nil {
+		return &FormatError{f.Type().String(), err.Error()}
+	}
+	return nil
+}
+
+// Reader takes frames off a stream.
+type Reader struct {
+	r   io.Reader
+	buf []byte
+	at  int // first byte not yet taken
+	end int
+}
+
+// NewReader returns a Reader of r. It may read ahead: what follows the last frame is had by Rest.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, 16<<10)} }
+
+// Next returns the next frame. Its byte fields are valid until the next call. io.EOF means that the
+// stream ended between two frames, io.ErrUnexpectedEOF inside one.
+func (r *Reader) Next() (Frame, error) {
+	for {
+		if r.end > r.at {
+			f, n, err := Parse(r.buf[r.at:r.end])
+			if err == nil {
+				r.at += n
+				return f, nil
+			}
+			if !errors.Is(err, io.ErrUnexpectedEOF) {
+				return nil, err
+			}
+		}
+		if err := r.more(); err != nil {
+			if errors.Is(err, io.EOF) && r.end > r.at {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+}
+
+// Buffered says whether Next has bytes to look at before it reads the stream.
+func (r *Reader) Buffered() bool { return r.end > r.at }
+
+// Rest continues with the raw bytes behind the last frame.
+func (r *Reader) Rest() io.Reader {
+	return io.MultiReader(&leftover{r}, r.r)
+}
+
+type leftover struct{ r *Reader }
+
+func (l *leftover) Read(p []byte) (int, error) {
+	if l.r.at == l.r.end {
+		return 0, io.EOF
+	}
+	n := copy(p, l.r.buf[l.r.at:l.r.end])
+	l.r.at += n
+	return n, nil
+}
+
+func (r *Reader) more() error {
+	if r.at > 0 {
+		r.end = copy(r.buf, r.buf[r.at:r.end])
+		r.at = 0
+	}
+	if r.end == len(r.buf) {
+		r.buf = append(r.buf, make([]byte, len(r.buf))...) // ends at FrameMax and a head, rounded up
+	}
+	for range 100 {
+		n, err := r.r.Read(r.buf[r.end:])
+		r.end += n
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}

@@ -1,0 +1,65 @@
+package wire
+
+// Publish is one message. A body above InlineMax is Large: it follows on the sender's unidirectional
+// stream of number Stream, which starts with a BodyHead.
+type Publish struct {
+	Seq     uint64
+	Low     uint64 // the producer's lowest unresolved sequence
+	Want    Want   // unspecified: the stream's default
+	Headers []byte // opaque to the broker
+	Large   bool
+	Stream  uint64 // of a large body
+	Length  uint64 // of a large body
+	Body    []byte // of a small one
+}
+
+// Type is TypePublish.
+func (*Publish) Type() Type { return TypePublish }
+
+func (f *Publish) encode(e *enc) {
+	e.uint(f.Seq)
+	e.uint(f.Low)
+	e.evidence(f.Want)
+	e.bytes(f.Headers)
+	e.body(f.Large, f.Stream, f.Length, f.Body)
+}
+
+func (f *Publish) decode(d *dec) {
+	f.Seq = d.uint()
+	f.Low = d.uint()
+	f.Want = d.evidence(true)
+	f.Headers = d.bytes(HeadersMax, "headers")
+	f.Large, f.Stream, f.Length, f.Body = d.body()
+}
+
+// body: a flag, then stream and length of a large body or the bytes of a small one.
+func (e *enc) body(large bool, stream, length uint64, small []byte) {
+	e.bool(large)
+	if large {
+		e.uint(stream)
+		e.uint(length)
+		return
+	}
+	e.bytes(small)
+}
+
+func (d *dec) body() (large bool, stream, length uint64, small []byte) {
+	if large = d.bool(); !large {
+		return false, 0, 0, d.bytes(InlineMax, "body")
+	}
+	stream, length = d.uint(), d.uint()
+	if d.err == nil && length <= InlineMax {
+		d.fail("a large body that would fit a frame")
+	}
+	return large, stream, length, nil
+}
+
+// BodyHead starts a unidirectional stream: Length raw bytes follow, then the body's 16-byte digest
+// (xxh3-128, big-endian).
+type BodyHead struct{ Length uint64 }
+
+// Type is TypeBodyHead.
+func (*BodyHead) Type() Type { return TypeBodyHead }
+
+func (f *BodyHead) encode(e *enc) { e.uint(f.Length) }
+func (f *BodyHead) decode(d *dec) { f.Length = d.uint() }
