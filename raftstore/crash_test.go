@@ -53,6 +53,14 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestCrashFound replays histories that found bugs, so that they stay fixed: a segment made after a crash
+// cut under the name of an unfinished one, and a log that went on in a segment that a cut had ended.
+func TestCrashFound(t *testing.T) {
+	for _, seed := range []uint64{16354561933197164947, 9670882289250040617} {
+		crashHistory(t, seed)
+	}
+}
+
 const crashGroups = 3
 
 // crashRig is a history: a rig, the groups of this life and what they promised.

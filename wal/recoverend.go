@@ -240,6 +240,9 @@ func (r *recovery) placeParts() {
 	if !r.goesOn(k) {
 		k++
 	}
+	for k < len(r.open) && r.open[k].limit != 0 {
+		k++ // made ahead of an earlier cut: what is written behind a limit does not count
+	}
 	if k < len(r.open) {
 		l.cur, l.ready = r.open[k], slices.Clone(r.open[k+1:])
 	}

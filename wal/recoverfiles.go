@@ -61,6 +61,10 @@ func (r *recovery) checkFiles() error {
 	for _, ref := range r.list.refs {
 		l.large[ref] = &largeBody{size: r.list.bodies[ref], leftover: true}
 	}
+	for _, n := range r.list.segments {
+		// A crash cut makes a segment before what nobody knows is moved aside: never under its name.
+		l.numbered = max(l.numbered, n)
+	}
 	open := false
 	for i := range l.man.Segments {
 		info := &l.man.Segments[i]
