@@ -45,7 +45,11 @@ type Refused struct {
 func (*Refused) Type() Type { return TypeRefused }
 
 func (f *Refused) encode(e *enc) { e.uint(f.Seq); e.uint(uint64(f.Code)); e.text(f.Detail) }
-func (f *Refused) decode(d *dec) { f.Seq = d.uint(); f.Code = d.code(); f.Detail = d.text(DetailMax, "detail") }
+func (f *Refused) decode(d *dec) {
+	f.Seq = d.uint()
+	f.Code = d.code()
+	f.Detail = d.text(DetailMax, "detail")
+}
 
 // Below says that a message is in the queue with less than its want. It is not success.
 type Below struct {
