@@ -2,9 +2,6 @@ package main
 
 import "fmt"
 
-// storeWay names the store in the table of appends.
-const storeWay = "wal"
-
 // judge compares the run with the targets that the store is built to.
 func (r *report) judge() {
 	for _, row := range r.Rounds {

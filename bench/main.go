@@ -15,6 +15,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(walCommand())
+	root.AddCommand(childCommands()...)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -2,11 +2,13 @@ package main
 
 // appendRow is one way of appending durably to many logs.
 type appendRow struct {
-	Groups int     `json:"groups"`
-	Bytes  int     `json:"bytes"`
-	Way    string  `json:"way"`
-	Rate   sample  `json:"per_second"`
-	Plain  float64 `json:"times_plain"` // how many times the rate of write + fdatasync per log
+	Groups int    `json:"groups"`
+	Bytes  int    `json:"bytes"`
+	Way    string `json:"way"`
+	Rate   sample `json:"per_second"`
+	// Plain and Reserved are how many times the rate of plain logs this is, growing and preallocated.
+	Plain    float64 `json:"times_plain"`
+	Reserved float64 `json:"times_preallocated"`
 }
 
 // memory is what messages and idle groups cost.

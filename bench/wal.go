@@ -39,14 +39,14 @@ var (
 		groups: []int{1, 16, 128}, bytes: []int{256, 4096}, samples: 3, probeWrites: 100, appendMillis: 200,
 		heapMessages: 20_000, idleGroups: 100, reopenGroups: 50, reopenMessages: 100,
 	}
-	walParts = []string{"rounds"}
+	walParts = []string{"rounds", "appends", "memory", "reopen"}
 )
 
 func walCommand() *cobra.Command {
 	var o walOptions
 	c := &cobra.Command{
 		Use:   "wal",
-		Short: "The store: flush rounds",
+		Short: "The store: flush rounds, appends, memory, reopening after kill -9",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return runWAL(c, o) },
 	}
@@ -128,6 +128,18 @@ func (r *report) runPart(part, dir string, sz sizes) (err error) {
 				r.Rounds = append(r.Rounds, rows...)
 			}
 		}
+	case "appends":
+		for _, n := range sz.groups {
+			rows, err := benchAppends(dir, n, sz)
+			if err != nil {
+				return err
+			}
+			r.Appends = append(r.Appends, rows...)
+		}
+	case "memory":
+		r.Memory, err = benchMemory(dir, sz)
+	case "reopen":
+		r.Reopen, err = benchReopen(dir, sz)
 	}
 	return err
 }
