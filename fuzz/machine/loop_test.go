@@ -50,11 +50,11 @@ func image(t *testing.T, kind string, mib int64) string {
 	return name
 }
 
-// mount mounts an image until the test ends.
-func mount(t *testing.T, image string) string {
+// mount mounts an image until the test ends, with options besides loop.
+func mount(t *testing.T, image string, options ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	command(t, "mount", "-o", "loop", image, dir)
+	command(t, "mount", "-o", strings.Join(append(options, "loop"), ","), image, dir)
 	t.Cleanup(func() { command(t, "umount", dir) })
 	return dir
 }
