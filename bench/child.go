@@ -22,7 +22,7 @@ func childCommands() []*cobra.Command {
 	var dir string
 	child.PersistentFlags().StringVar(&dir, "dir", "", "directory of the run")
 	sub := func(use string, args int, run func(dir string, n []int) (any, error)) {
-		child.AddCommand(&cobra.Command{Use: use, Args: cobra.ExactArgs(args), RunE: func(c *cobra.Command, a []string) error {
+		work := func(c *cobra.Command, a []string) error {
 			n := make([]int, len(a))
 			for i, s := range a {
 				var err error
@@ -39,7 +39,8 @@ func childCommands() []*cobra.Command {
 			}
 			_, err = io.Copy(io.Discard, os.Stdin) // until the parent kills it, or is gone itself
 			return err
-		}})
+		}
+		child.AddCommand(&cobra.Command{Use: use, Args: cobra.ExactArgs(args), RunE: work})
 	}
 	sub("idle", 1, childIdle)
 	sub("heap", 2, childHeap)

@@ -110,8 +110,8 @@ func (r *report) appendTable(tw io.Writer) {
 	for _, row := range r.Appends {
 		if row.Groups != last {
 			last = row.Groups
-			fmt.Fprintf(tw, "\nflushed appends: %d logs, one writer each, %d B\tper second\tmin\tmax\t× growing\t× preallocated\t\n",
-				row.Groups, row.Bytes)
+			fmt.Fprintf(tw, "\nflushed appends: %d logs, one writer each, %d B\tper second\tmin\tmax\t"+
+				"× growing\t× preallocated\t\n", row.Groups, row.Bytes)
 		}
 		fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t\n", row.Way, row.Rate.Median, row.Rate.Min,
 			row.Rate.Max, row.Plain, row.Reserved)
