@@ -58,8 +58,8 @@ type node struct {
 }
 
 // openNode opens n groups from several goroutines, as a starting broker does.
-func openNode(dir, name string, n int, create bool) (*node, error) {
-	r, err := openStore(dir, name)
+func openNode(dir string, n int, create bool) (*node, error) {
+	r, err := openStore(dir, "data")
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func benchMemory(dir string, sz sizes) (*memory, error) {
 
 // childIdle opens groups, gives each one message, and waits until they have given their descriptors back.
 func childIdle(dir string, n []int) (any, error) {
-	nd, err := openNode(dir, "data", n[0], true)
+	nd, err := openNode(dir, n[0], true)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func childIdle(dir string, n []int) (any, error) {
 
 // childHeap fills one group and tells by how much the heap has grown.
 func childHeap(dir string, n []int) (any, error) {
-	nd, err := openNode(dir, "data", 1, true)
+	nd, err := openNode(dir, 1, true)
 	if err != nil {
 		return nil, err
 	}

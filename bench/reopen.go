@@ -33,7 +33,7 @@ func benchReopen(dir string, sz sizes) (*reopen, error) {
 }
 
 func childFill(dir string, n []int) (any, error) {
-	nd, err := openNode(dir, "data", n[0], true)
+	nd, err := openNode(dir, n[0], true)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func childFill(dir string, n []int) (any, error) {
 // childReopen opens groups that exist and checks that each has replayed every message.
 func childReopen(dir string, n []int) (any, error) {
 	began := time.Now()
-	nd, err := openNode(dir, "data", n[0], false)
+	nd, err := openNode(dir, n[0], false)
 	if err != nil {
 		return nil, err
 	}
