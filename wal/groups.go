@@ -207,3 +207,5 @@ func (s *Store) putAside(dir string, e fsync.Entry, prefix string) error {
 	})
 	return nil
 }
+
+func sortGroups(list []segment.GroupID) { slices.Sort(list) }
