@@ -47,8 +47,8 @@ func (h *Host) Step() bool {
 }
 
 // Tick lets time pass by one tick (100 ms by convention): groups that did nothing for a while give
-// their descriptors back, and what failed for want of space is tried again. It never blocks, and its
-// cost does not grow with the number of idle groups. Start calls it by itself.
+// their descriptors back. It never blocks, and its cost does not grow with the number of idle groups.
+// Start calls it by itself.
 func (h *Host) Tick() {
 	for _, s := range h.shards {
 		s.tick()

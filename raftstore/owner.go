@@ -40,7 +40,6 @@ type owner struct {
 	told     Marks    // what the machine knows
 	last     wal.Mark // applied
 	stuck    bool     // the log said ErrNotReady: wait for its job
-	retryJob bool     // the last job failed: start it again only for new work or a tick
 	jobTold  bool     // that jobs fail
 	full     bool     // the last append met a full disk
 	halted   error

@@ -1,9 +1,12 @@
 package raftstore
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
+	"weida/fsync"
 	"weida/fsync/faultfs"
 )
 
@@ -72,6 +75,26 @@ func TestPark(t *testing.T) {
 		t.Fatalf("%d files are open after the second park, %d before", n, before)
 	}
 	r.stop()
+}
+
+// A flush that fails while a group is being parked poisons it like any other.
+func TestPoisonWhileParking(t *testing.T) {
+	r := newRig(t)
+	m := newKV(t, "a")
+	r.open(1, m)
+	m.must(note("x"))
+	r.settle()
+	r.fs.Fail(faultfs.Match{Op: faultfs.OpSync, Path: groupFiles(1)}, 1, -1, syscall.EIO)
+	for range defaultParkTicks + 10 {
+		r.host.Tick()
+		r.settle()
+	}
+	if !errors.Is(m.halted, fsync.ErrPoisoned) {
+		t.Fatalf("halted with %v", m.halted)
+	}
+	if m.now().Flushed != 1 {
+		t.Fatalf("marks %+v", m.now())
+	}
 }
 
 // A group with work is not parked, however many ticks come.

@@ -27,9 +27,6 @@ func (r *releases) add(ref BodyRef) {
 // seal separates what the snapshot taken now covers from what comes later.
 func (r *releases) seal() { r.cut = len(r.runs) }
 
-// unseal takes the separation back: the snapshot failed.
-func (r *releases) unseal() { r.cut = 0 }
-
 // drop hands over what the finished snapshot covers.
 func (r *releases) drop(release func(BodyRef)) {
 	for _, run := range r.runs[:r.cut] {

@@ -21,7 +21,7 @@ func (o *owner) writeAll(p *plan, budget int) (used int) {
 		return 0
 	}
 	if o.next < len(o.pending) && o.task == noTask {
-		o.retryJob, o.stuck = false, false // new work: try again what failed before
+		o.stuck = false // new work: try again what failed before
 	}
 	budget = min(budget, roundBytesGroup)
 	for o.canWrite() && used < budget {

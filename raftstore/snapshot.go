@@ -90,7 +90,6 @@ func (o *owner) snapshotCommitted(err error) {
 
 func (o *owner) snapshotFailed(err error) {
 	o.endSnapshot()
-	o.releases.unseal()
 	o.host.o.Event(Event{Kind: SnapshotFailed, Group: o.id, Index: o.snap.mark.Index, Err: err})
 }
 

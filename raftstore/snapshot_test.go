@@ -69,6 +69,40 @@ func TestSnapshotTrims(t *testing.T) {
 	r.stop()
 }
 
+// A trim that a crash prevented is made up for at the next open.
+func TestTrimAfterCrash(t *testing.T) {
+	r, m := snapRig(t)
+	body := strings.Repeat("x", segment.InlineMax)
+	s := r.host.shards[0]
+	for i := 0; r.told(SnapshotTaken) == 0; i++ {
+		m.must(put(fmt.Sprint("k", i%4), body))
+		for r.told(SnapshotTaken) == 0 {
+			worked := s.round()
+			if r.told(SnapshotTaken) > 0 {
+				break // the trim was offered, and is not run
+			}
+			worked = r.host.pool.runInline() || worked
+			if worked = r.fl.Step() || worked; !worked {
+				break
+			}
+		}
+	}
+	before := m.group.Status()
+	r.kill()
+	again := newKV(t, "a again")
+	r.open(1, again)
+	r.settle()
+	after := again.group.Status()
+	if before.First != 1 || after.First == 1 || after.Store.Segments >= before.Store.Segments {
+		t.Fatalf("from entry %d on in %d segments, before the crash %d in %d",
+			after.First, after.Store.Segments, before.First, before.Store.Segments)
+	}
+	for _, k := range sortedKeys(again.state) {
+		again.read(k)
+	}
+	r.stop()
+}
+
 // A body that the state holds is not trimmed, however old it is, also after a restart.
 func TestLiveBodyPinsItsSegment(t *testing.T) {
 	r, m := snapRig(t)

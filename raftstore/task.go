@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"weida/fsync"
-	"weida/wal"
 )
 
 // This file holds the slow work of one group: at most one task at a time, run by a worker of the host
@@ -53,20 +52,12 @@ func (o *owner) beginTask() {
 	case o.snap.writer != nil && o.snap.mark.Index <= o.marks.Flushed:
 		o.begin(commitTask, o.snap.writer.Commit)
 	default:
-		if j := o.nextJob(); j != nil {
+		if j := o.log.Job(); j != nil {
 			o.begin(logTask, j.Run)
 		} else if o.snapshotDue() {
 			o.beginSnapshot()
 		}
 	}
-}
-
-// nextJob takes the log's next job, unless the last one failed and nothing has changed since.
-func (o *owner) nextJob() *wal.Job {
-	if o.retryJob {
-		return nil
-	}
-	return o.log.Job()
 }
 
 // finishTask takes a finished task up.
@@ -95,10 +86,9 @@ func (o *owner) finishTask(kind taskKind, err error) {
 	}
 }
 
-// jobFailed refuses what waited for the job: it was not written. The job is tried again with the next
-// proposal or tick. A failed flush shows in the log's Advance and halts the group there.
+// jobFailed refuses what waited for the job: it was not written. The log offers the job again after
+// the next append. A failed flush shows in the log's Advance and halts the group there.
 func (o *owner) jobFailed(err error) {
-	o.retryJob = true
 	if errors.Is(err, fsync.ErrDiskFull) {
 		o.diskFull(err)
 	} else if !o.jobTold {
@@ -143,11 +133,6 @@ func (o *owner) tick(n int) bool {
 		return false
 	}
 	o.idle += n
-	if o.retryJob {
-		o.retryJob = false
-		o.shard.enqueue(o)
-		return true
-	}
 	busy := o.task != noTask || o.stopping || o.flushing || o.next < len(o.pending)
 	if busy || o.idle <= o.host.o.ParkTicks {
 		return true

@@ -97,7 +97,7 @@ func (l *Log) trimWork() *work {
 func (l *Log) planTrim() trimPlan {
 	p := trimPlan{upto: l.base, snap: l.snap}
 	for _, s := range l.segs {
-		if !l.droppable(s) {
+		if !l.claimed || !l.droppable(s) {
 			break
 		}
 		if s.lo < s.hi && s.hi-1 > p.upto.Index {
