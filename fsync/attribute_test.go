@@ -138,6 +138,7 @@ func TestClaimFromOutsideTheRound(t *testing.T) {
 	stepAll(r)
 	r.ok(r.Flusher.Err())
 	list[3].poisoned()
+	<-list[3].wake // its owner is told, though it was in no round
 	for _, g := range list[:3] {
 		g.flushed(1)
 	}
@@ -235,6 +236,7 @@ func TestReadOnlyFileSystemFailsTheNode(t *testing.T) {
 		r := newRig(t, o)
 		list := r.groups(2)
 		r.fs.Fail(faultfs.Match{Op: op}, 1, 1, syscall.EROFS)
+		r.ok(r.disk.FailWriteback("/g0")) // no excuse
 		for _, g := range list {
 			g.request()
 		}
@@ -265,4 +267,55 @@ func TestSeveralPoisonedTargetsFailTheNode(t *testing.T) {
 			t.Errorf("%v apart: the node's error is %v", pause, r.Flusher.Err())
 		}
 	}
+}
+
+// Bytes that were written but not yet made Dirty when SyncFS reported their loss: the next SyncFS says
+// nothing of them, so the file has to speak for itself.
+func TestLossBeforeDirtyIsFound(t *testing.T) {
+	r := newRig(t, whole())
+	list := r.groups(4)
+	r.ok(r.disk.FailWriteback("/g0"))
+	r.ok(r.disk.FailWriteback("/g1"))
+	_, err := list[0].file.WriteAt([]byte{1}, 0)
+	r.ok(err)
+	for _, g := range list[1:] {
+		g.request()
+	}
+	r.Step() // g1 accounts for the report
+	list[1].poisoned()
+	list[2].flushed(1)
+	list[0].Dirty(list[0].file)
+	list[0].Request(1)
+	list[2].request()
+	r.Step()
+	list[0].poisoned()
+	list[0].flushed(0)
+	list[2].flushed(2)
+	n := r.calls(faultfs.OpSync, "/g2")
+	list[2].request() // proved once, it rests on SyncFS again
+	r.Step()
+	list[2].flushed(3)
+	if r.calls(faultfs.OpSync, "/g2") != n {
+		t.Error("the file is flushed by itself for ever")
+	}
+	r.ok(r.Flusher.Err())
+}
+
+// The file of an earlier round is asked even if nothing of it is Dirty now.
+func TestClaimOfBytesNotYetDirty(t *testing.T) {
+	r := newRig(t, whole())
+	list := r.groups(3)
+	list[0].request()
+	r.Step()
+	list[0].flushed(1)
+	r.ok(r.disk.FailWriteback("/g0"))
+	_, err := list[0].file.WriteAt([]byte{2}, 0)
+	r.ok(err)
+	for _, g := range list[1:] {
+		g.request()
+	}
+	r.Step()
+	r.ok(r.Flusher.Err())
+	list[0].poisoned()
+	list[1].flushed(1)
 }

@@ -60,8 +60,9 @@ func (b *Bulk) startLocked() error {
 	}
 	first := b.first
 	b.first = b.limit
+	err := b.file.StartWrite(first, n) // may wait for the device's queue
 	b.f.bulkSum.Add(-n)
-	return b.file.StartWrite(first, n)
+	return err
 }
 
 // Done ends the account. Hand the file to a target before (Dirty, Flush): until then the Flusher asks

@@ -320,9 +320,9 @@ func (f *Flusher) fail(reason error) {
 	}
 	f.err = err
 	targets := slices.Clone(f.targets)
-	close(f.failed)
 	f.mu.Unlock()
-	f.emit(Event{Kind: EventNodeFailed, Err: err})
+	f.emit(Event{Kind: EventNodeFailed, Err: err}) // before anybody ends the process
+	close(f.failed)
 	wakeAll(targets)
 }
 

@@ -267,32 +267,81 @@ func (stuckWriteBack) StartWrite(_, _ int64) error {
 	return fsync.NewError("sync_file_range", "x", syscall.EIO)
 }
 
-// The dirty-bytes rule: SyncFS would have to write what bulk writers left.
+// The dirty-bytes rule: SyncFS would have to write what bulk writers left, so while that is too much,
+// rounds go file by file.
 func TestBulkBytesForceFiles(t *testing.T) {
 	r := newRig(t, fsync.Options{BulkDirtyMax: 1 << 20})
 	list := r.groups(5)
+	round := func(want int) {
+		t.Helper()
+		for _, g := range list {
+			g.request()
+		}
+		r.Step()
+		if n := r.calls(faultfs.OpSyncFS, ""); n != want {
+			t.Fatalf("%d SyncFS so far, want %d", n, want)
+		}
+	}
 	f, err := r.fs.Create("/bulk")
 	r.ok(err)
 	gate := r.fs.Gate(faultfs.Match{Op: faultfs.OpStartWrite})
 	bulks := []*fsync.Bulk{r.NewBulk(), r.NewBulk()}
 	r.ok(bulks[0].Wrote(f, 0, 1<<20-1))
+	round(1)
 	var wg sync.WaitGroup
-	wg.Go(func() { r.ok(bulks[1].Wrote(f, 1<<20, 1<<20)) })
-	<-gate.Entered()
-	for _, g := range list {
+	wg.Go(func() { r.ok(bulks[1].Wrote(f, 1<<20, 1<<19)) })
+	<-gate.Entered() // above the limit it starts at once, and the device takes its time
+	round(1)
+	gate.Open()
+	wg.Wait()
+	round(2)
+	r.ok(bulks[1].Wrote(f, 1<<21, 1<<19)) // more starts are needed for more bytes only
+	for _, b := range bulks {
+		b.Done()
+	}
+	round(3)
+	if err := r.NewBulk().Wrote(stuckWriteBack{f}, 0, 1<<20); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("a write-back that did not start: %v", err)
+	}
+}
+
+// failsOnce is a file whose first flush fails without a trace on the file system, as when the device
+// refuses to empty its cache.
+type failsOnce struct {
+	fsync.File
+	failed bool
+}
+
+func (f *failsOnce) Sync() error {
+	if !f.failed {
+		f.failed = true
+		return syscall.EIO
+	}
+	return f.File.Sync()
+}
+
+// Not even a SyncFS that succeeds makes up for a failed flush.
+func TestSyncFSDoesNotHeal(t *testing.T) {
+	r := newRig(t, fsync.Options{})
+	list := r.groups(4)
+	f := &failsOnce{File: list[0].file}
+	list[0].file = f
+	list[0].request()
+	r.Step() // one file: by itself
+	list[0].poisoned()
+	again := r.NewTarget("again", nil)
+	again.Dirty(f)
+	again.Request(1)
+	for _, g := range list[1:] {
 		g.request()
 	}
 	r.Step()
 	if n := r.calls(faultfs.OpSyncFS, ""); n != 1 {
-		t.Fatalf("%d SyncFS below the limit, want 1", n)
+		t.Fatalf("%d SyncFS", n)
 	}
-	gate.Open()
-	wg.Wait()
-	for _, b := range bulks {
-		b.Done()
-	}
-	if err := r.NewBulk().Wrote(stuckWriteBack{f}, 0, 1<<20); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("a write-back that did not start: %v", err)
+	list[1].flushed(1)
+	if err := again.Err(); again.Flushed() != 0 || !errors.Is(err, fsync.ErrPoisoned) {
+		t.Fatalf("flushed to %d: %v", again.Flushed(), err)
 	}
 }
 

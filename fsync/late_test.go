@@ -152,19 +152,21 @@ func TestSlowDiskSplitsNothing(t *testing.T) {
 		o := auto()
 		o.Strategy = fsync.Files
 		r := newRig(t, o)
-		list := r.groups(16)
+		list := r.groups(7)
 		gate := r.fs.Gate(faultfs.Match{Op: faultfs.OpSync})
-		for _, g := range list {
+		for _, g := range list[1:] {
 			g.request()
 		}
 		r.Start()
+		<-gate.Entered()
+		list[0].request() // somebody waits
 		time.Sleep(500 * time.Millisecond)
 		gate.Open()
 		for _, g := range list {
 			g.until(1)
 		}
 		synctest.Wait()
-		if s := r.Stats(); s.Late != 0 || s.FilesRounds != 1 {
+		if s := r.Stats(); s.Late != 0 || s.FilesRounds != 2 {
 			t.Errorf("%+v", s)
 		}
 		r.ok(r.Close())

@@ -304,6 +304,22 @@ func TestFailedWriteBack(t *testing.T) {
 	}
 }
 
+// Writing lost bytes again and flushing them makes them durable; those beside them stay lost.
+func TestLostBytesWrittenAgain(t *testing.T) {
+	d := newDisk(t)
+	f := d.synced("/d/a", strings.Repeat("o", 1024))
+	d.ok(d.FailWriteback("/d/a"))
+	d.write(f, 0, strings.Repeat("n", 1024))
+	if err := f.Sync(); err == nil {
+		t.Fatal("the first Sync succeeded")
+	}
+	d.write(f, 0, strings.Repeat("n", 512))
+	d.ok(f.Sync())
+	if all, _, _ := outcomes(t, d.FS); len(all) != 1 || all[0] != "/d/a=n*512o*512" {
+		t.Fatalf("after a power cut: %q", all)
+	}
+}
+
 func TestFailedAppendLeavesZeros(t *testing.T) {
 	d := newDisk(t)
 	f := d.synced("/d/a", "x")
