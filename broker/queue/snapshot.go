@@ -95,6 +95,11 @@ func Restore(b []byte) (*State, error) {
 	if d.err != nil {
 		return nil, fmt.Errorf("queue: snapshot: %w", d.err)
 	}
+	for _, open := range s.open {
+		if sub := s.sub(open.sub); sub != nil {
+			sub.unsettled++
+		}
+	}
 	return s, s.check()
 }
 
@@ -116,7 +121,10 @@ func (s *State) check() error {
 			return errors.New("queue: snapshot: a returned message that is not present")
 		}
 	}
-	for o := range s.open {
+	for o, d := range s.open {
+		if s.sub(d.sub) == nil {
+			return errors.New("queue: snapshot: an open delivery to nobody")
+		}
 		if _, _, ok := s.present.get(o); !ok || o >= s.cursor {
 			return errors.New("queue: snapshot: an open delivery of a message that is not present")
 		}

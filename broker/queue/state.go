@@ -28,7 +28,11 @@ type subscription struct {
 	session   uint64 // 0: nobody is attached
 	limit     uint64
 	delivered uint64 // deliveries made, redeliveries included
+	unsettled uint64 // open deliveries
 }
+
+// UnsettledMax bounds the open deliveries of one subscription, whatever its credit.
+const UnsettledMax = 1024
 
 // Counts says where every message is or went: In = Ready + Unsettled + Accepted + Rejected.
 type Counts struct {
@@ -148,6 +152,7 @@ func (s *State) attach(c Command, out []Effect) []Effect {
 
 func (s *State) detach(sub *subscription) {
 	sub.session = 0
+	sub.unsettled = 0
 	var back []uint64
 	for offset, d := range s.open {
 		if d.sub == sub.id {
@@ -193,6 +198,7 @@ func (s *State) settle(c Command, out []Effect) []Effect {
 		return append(out, e)
 	}
 	e.Kind = Settled
+	sub.unsettled--
 	if c.Verb == Release {
 		s.counts.Released++
 		s.giveBack(c.Offset)
@@ -222,6 +228,7 @@ func (s *State) assign(out []Effect) []Effect {
 		sub := &s.subs[i]
 		s.turn = (i + 1) % len(s.subs)
 		sub.delivered++
+		sub.unsettled++
 		if s.open == nil {
 			s.open = make(map[uint64]delivery)
 		}
@@ -235,7 +242,7 @@ func (s *State) assign(out []Effect) []Effect {
 func (s *State) taker() (int, bool) {
 	for k := range s.subs {
 		i := (s.turn + k) % len(s.subs)
-		if sub := &s.subs[i]; sub.session != 0 && sub.delivered < sub.limit {
+		if sub := &s.subs[i]; sub.session != 0 && sub.delivered < sub.limit && sub.unsettled < UnsettledMax {
 			return i, true
 		}
 	}
