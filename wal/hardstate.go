@@ -172,9 +172,9 @@ func torn(c slotCopy, n uint64) bool {
 	return a == n+1 && b == n-1 || a == n-1 && b == n+1
 }
 
-// Set replaces the hard state and returns when it is flushed. After fsync.ErrDiskFull
-// without fsync.ErrPoisoned the old state stands and Set may be called again. After any other error the state on disk is not known: every
-// later call returns that error, and only a restart decides.
+// Set replaces the hard state and returns when it is flushed. After fsync.ErrDiskFull without
+// fsync.ErrPoisoned the old state stands and Set may be called again. After any other error the state
+// on disk is not known: every later call returns that error, and only a restart decides.
 func (h *hardStateFile) Set(fs fsync.FS, fl *fsync.Flusher, s HardState) error {
 	if h.broken != nil {
 		return h.broken

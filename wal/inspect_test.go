@@ -155,7 +155,8 @@ func TestDumpSpeaksLikeTheSpecification(t *testing.T) {
 		return nil
 	}))
 	for _, kind := range []string{
-		"manifest head", "manifest segment", "manifest snapshot", "hardstate", "segment", "batch", "body", "entry", "commit record",
+		"manifest head", "manifest segment", "manifest snapshot", "hardstate", "segment", "batch", "body", "entry",
+		"commit record",
 		"truncate", "void", "footer", "filehead", "filetail", "end",
 	} {
 		if !seen[kind] {

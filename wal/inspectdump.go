@@ -113,8 +113,9 @@ func (d *dumper) damage(file string, pos int64, err error) error {
 func (d *dumper) manifest() error {
 	m := &d.man
 	size := segment.SizeOf(len(encodeManifest(m)))
-	err := d.line(manifestName, 0, size, "manifest head", "sequence", m.Seq, "next", m.Next, "dropped upto", m.Dropped.Upto,
-		"dropped commit", m.Dropped.Commit, "dropped chain", m.Dropped.Chain, "promise", m.Promise,
+	err := d.line(manifestName, 0, size, "manifest head", "sequence", m.Seq, "next", m.Next,
+		"dropped upto", m.Dropped.Upto, "dropped commit", m.Dropped.Commit, "dropped chain", m.Dropped.Chain,
+		"promise", m.Promise,
 		"segments", len(m.Segments), "snapshots", len(m.Snapshots), "compactions", len(m.Compactions))
 	for i := range m.Segments {
 		s := &m.Segments[i]

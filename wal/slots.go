@@ -110,13 +110,14 @@ func readTwin(f fsync.File, file segment.File, k segment.Kind, size, limit int64
 			return a, b, false
 		}
 	}
-	first := readCopy(f, file, k, 0, min(size, limit))
-	r, _, err := segment.ParseRecord(first.raw, file, 0)
+	a = readCopy(f, file, k, 0, min(size, limit))
+	r, _, err := segment.ParseRecord(a.raw, file, 0)
 	if err != nil || r.Kind != k {
-		return first, slotCopy{err: corruptAt("", file.Group, half, "no copy stands in the middle of the file")}, true
+		return a, slotCopy{err: corruptAt("", file.Group, half, "no copy stands in the middle of the file")}, true
 	}
 	half = blocksFor(r.Size)
-	return slotCopy{body: r.Body, raw: first.raw[:min(half, int64(len(first.raw)))]}, readCopy(f, file, k, half, half), true
+	a = slotCopy{body: r.Body, raw: a.raw[:min(half, int64(len(a.raw)))]}
+	return a, readCopy(f, file, k, half, half), true
 }
 
 // worstOf chooses the error to report when no copy is whole: an unknown version first, because then
