@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// syncOne flushes one file, unless an earlier flush of it failed.
+// syncOne flushes one file. It fails if an earlier flush of it failed, or one at the same time that
+// was made to find out who lost writes: only one of two is told.
 func (f *Flusher) syncOne(s Syncer) error {
-	f.mu.Lock()
-	err := f.bad[s]
-	f.stats.Syncs++
-	f.mu.Unlock()
-	if err != nil {
+	if err := s.Sync(); err != nil {
 		return err
 	}
-	return s.Sync()
+	f.asking.RLock()
+	defer f.asking.RUnlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Syncs++
+	return f.bad[s]
 }
 
 // spoil remembers that a flush of s failed, so that no later one counts.
@@ -70,7 +72,7 @@ func (r *round) callWhole() {
 	took := f.o.Now().Sub(r.began)
 
 	f.mu.Lock()
-	f.wholeBusy = false
+	f.wholeBusy = err != nil // until the report is explained
 	f.wholeUsual += (took - f.wholeUsual) / 8
 	known := f.explained
 	f.explained = max(f.explained, seq)
@@ -87,6 +89,9 @@ func (r *round) callWhole() {
 	if err != nil {
 		f.emit(Event{Kind: EventFlushFailed, Path: pathOf(f.o.Root), Took: took, Err: err})
 		r.attribute(err, known)
+		f.mu.Lock()
+		f.wholeBusy = false
+		f.mu.Unlock()
 		return
 	}
 	unproved := false

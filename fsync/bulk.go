@@ -89,6 +89,8 @@ func (b *Bulk) ask() (found bool) {
 	if b.file == nil {
 		return false
 	}
+	b.f.asking.Lock() // until spoil has told what this flush was told
+	defer b.f.asking.Unlock()
 	err := b.file.Sync()
 	if err == nil || errors.Is(err, os.ErrClosed) {
 		return false

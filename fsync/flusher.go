@@ -28,6 +28,7 @@ type Flusher struct {
 	loopDone chan struct{}
 	jobs     sync.WaitGroup // goroutines that flush
 	step     sync.Mutex     // held for a stepped round
+	asking   sync.RWMutex   // held for writing while a bulk writer's file is asked
 	closing  atomic.Bool
 	reports  atomic.Uint64 // of lost writes, by SyncFS
 	bulkSum  atomic.Int64  // bytes written by bulk writers whose write-back has not started

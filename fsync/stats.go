@@ -11,7 +11,7 @@ type Stats struct {
 	FilesRounds uint64 // shared rounds that flushed file by file
 	WholeRounds uint64 // shared rounds of one SyncFS
 	AloneRounds uint64 // flushes of one late target
-	Syncs       uint64 // Sync calls on files and directories
+	Syncs       uint64 // flushes of files and directories by themselves that succeeded
 	Marks       uint64 // marks advanced
 	Errors      uint64 // failed calls
 	Poisoned    uint64 // targets poisoned
