@@ -125,9 +125,15 @@ func Parse(b []byte) (Frame, int, error) {
 	if f == nil {
 		return nil, 0, &FormatError{Cause: fmt.Sprintf("unknown type %d", t)}
 	}
+	if quicvarint.Len(t) != n {
+		return nil, 0, &FormatError{f.Type().String(), "its type is not in its shortest form"}
+	}
 	length, m, err := quicvarint.Parse(b[n:])
 	if err != nil {
 		return nil, 0, io.ErrUnexpectedEOF
+	}
+	if quicvarint.Len(length) != m {
+		return nil, 0, &FormatError{f.Type().String(), "its length is not in its shortest form"}
 	}
 	if length > FrameMax {
 		return nil, 0, &FormatError{f.Type().String(), fmt.Sprintf("payload of %d bytes, at most %d", length, FrameMax)}

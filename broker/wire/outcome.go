@@ -75,6 +75,9 @@ func (f *Below) encode(e *enc) {
 func (f *Below) decode(d *dec) {
 	f.Seq = d.uint()
 	f.Evidence = d.evidence(false)
+	if d.err == nil && f.Evidence.Replicas == 0 {
+		d.fail("below request, but not stored")
+	}
 	f.Offset = d.uint()
 	f.Term = d.uint()
 	f.Code = d.code()
