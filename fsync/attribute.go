@@ -116,8 +116,8 @@ func (r *round) goOneByOne() {
 	}
 }
 
-// findUnproved marks the parts for which a SyncFS that succeeds is not enough. Called when the strategy
-// is chosen, for then no earlier SyncFS can report any more, and before the round runs.
+// findUnproved marks the parts for which a SyncFS that succeeds is not enough. Called when the
+// strategy is chosen, for then no earlier SyncFS can report any more, and before the round runs.
 func (r *round) findUnproved() {
 	reports := r.f.reports.Load()
 	if r.strategy != Whole || reports == 0 {

@@ -32,6 +32,7 @@
 // Allocate or WriteAt is ErrDiskFull and poisons nothing. Nothing is logged; events go to one
 // function.
 //
-// The package needs Linux 5.8. The design of rounds and of error attribution, with measurements, is
-// in docs/explanation.
+// The package needs Linux 5.8. Rounds are explained in round.go and watch.go, what is done about lost
+// writes in attribute.go; what Linux does after a failed flush is a test of package memfs
+// (TestFailedWriteBack).
 package fsync

@@ -106,7 +106,7 @@ func TestAgainstModel(t *testing.T) {
 func playModel(t *testing.T, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	d := newDisk(t)
-	f := d.synced("/d/a", "")
+	f := d.flushed("/d/a", "")
 	m := &model{sectors: map[int][][]byte{}}
 	for range 60 {
 		switch rng.IntN(10) {
@@ -190,7 +190,7 @@ func TestPowerCutIsDeterministic(t *testing.T) {
 					d.write(f, int64(v*300), fmt.Sprintf("%0700d", v))
 				}
 				if k%2 == 0 {
-					d.syncDir(dir)
+					d.flushDir(dir)
 				}
 			}
 		}
