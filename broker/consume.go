@@ -1,0 +1,308 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/queue"
+	"weida/broker/wire"
+	"weida/raftstore"
+	"weida/segment"
+)
+
+const (
+	// settlesMax bounds the settles of one consumer that have no answer yet.
+	settlesMax = 2 * queue.UnsettledMax
+	// deliverPiece is how many bytes of small deliveries are gathered into one write.
+	deliverPiece = 64 << 10
+	// ephemeral starts the ids of subscriptions that end with their stream; clients cannot use it.
+	ephemeral = "~"
+)
+
+// consumer is one stream that consumes from one queue.
+type consumer struct {
+	session *session
+	queue   *nodeQueue
+	id      uint64
+	sub     string
+	out     *outbox // settled frames; deliveries are written by the deliverer between them
+
+	mu       sync.Mutex
+	bell     chan struct{}  // holds one: events wait
+	events   []queue.Effect // guarded by mu; at most UnsettledMax deliveries and a few more
+	settling int            // guarded by mu; settles without an answer
+	room     *sync.Cond     // of mu: settling fell, or ended
+	ended    bool           // guarded by mu
+}
+
+func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenConsumer) {
+	c, refused := s.openConsumer(open)
+	if refused != nil {
+		s.refuse(stream, refused)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	q := c.queue
+	q.mu.Lock()
+	q.consumers[c.id] = c
+	q.mu.Unlock()
+	attach := queue.Command{Kind: queue.Attach, Subscription: c.sub, Session: c.id, Limit: open.Credit}
+	if err := c.command(ctx, attach); err != nil {
+		s.refuse(stream, &wire.Error{Code: refusal(err), Detail: err.Error()})
+	} else {
+		var deliverer sync.WaitGroup
+		deliverer.Go(func() { c.deliver(ctx, stream); stream.CancelRead(0) })
+		err := c.read(ctx, r)
+		c.end()
+		cancel()
+		deliverer.Wait()
+		s.refuse(stream, err)
+	}
+	cancel()
+	q.mu.Lock()
+	delete(q.consumers, c.id)
+	q.mu.Unlock()
+	c.leave()
+}
+
+func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) {
+	q, ok := s.node.queues[open.Queue]
+	if !ok {
+		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("The name was %q", open.Queue)}
+	}
+	c := &consumer{session: s, queue: q, id: s.node.sessions.Add(1), sub: open.Subscription,
+		out: newOutbox(), bell: make(chan struct{}, 1)}
+	c.room = sync.NewCond(&c.mu)
+	switch {
+	case c.sub == "":
+		c.sub = fmt.Sprintf("%s%x", ephemeral, c.id)
+	case c.sub[:1] == ephemeral:
+		return nil, &wire.Error{Code: wire.NotAllowed, Detail: "A subscription id does not start with " + ephemeral}
+	}
+	return c, nil
+}
+
+func (c *consumer) ephemeral() bool { return c.sub[:1] == ephemeral }
+
+func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
+	items := make([]raftstore.Item, len(cmds))
+	for i := range cmds {
+		items[i].Command = cmds[i].Append(nil)
+	}
+	return c.queue.proposeWaiting(ctx, &proposal{items: len(items)}, items)
+}
+
+// leave gives what was not settled back to the queue. A node that stops does so at its next start.
+func (c *consumer) leave() {
+	cmd := queue.Command{Kind: queue.Detach, Subscription: c.sub, Session: c.id}
+	if c.ephemeral() {
+		cmd = queue.Command{Kind: queue.Unsubscribe, Subscription: c.sub}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	if err := c.command(ctx, cmd); err != nil {
+		c.queue.log.Info("a consumer left without a trace in the log; the next start detaches it",
+			"subscription", c.sub, "err", err)
+	}
+}
+
+// read takes settles and credit off the stream until it ends.
+func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
+	var cmds []queue.Command
+	for {
+		if len(cmds) > 0 && (!r.Buffered() || len(cmds) == batchItems) {
+			if err := c.command(ctx, cmds...); err != nil {
+				return &wire.Error{Code: refusal(err), Detail: err.Error()}
+			}
+			cmds = cmds[:0]
+		}
+		f, err := r.Next()
+		if err != nil {
+			if len(cmds) > 0 { // whole frames that came before a broken one
+				if err := c.command(ctx, cmds...); err != nil {
+					return &wire.Error{Code: refusal(err), Detail: err.Error()}
+				}
+			}
+			return readError(err)
+		}
+		switch f := f.(type) {
+		case *wire.Credit:
+			cmds = append(cmds, queue.Command{Kind: queue.Limit, Subscription: c.sub, Limit: f.Limit})
+		case *wire.Settle:
+			if !c.settleRoom() {
+				return nil
+			}
+			cmds = append(cmds, queue.Command{Kind: queue.Settle, Subscription: c.sub, Offset: f.Offset,
+				Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb)})
+		default:
+			return &wire.Error{Code: wire.Malformed, Detail: "a consumer's stream carries CREDIT and SETTLE only"}
+		}
+	}
+}
+
+// settleRoom waits until one more settle may be under way; false if the consumer ended.
+func (c *consumer) settleRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.settling >= settlesMax && !c.ended {
+		c.room.Wait()
+	}
+	c.settling++
+	return !c.ended
+}
+
+func (c *consumer) end() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.room.Broadcast()
+}
+
+// event is called on the shard.
+func (c *consumer) event(e queue.Effect) {
+	c.mu.Lock()
+	c.events = append(c.events, e)
+	c.mu.Unlock()
+	c.ring()
+}
+
+// settled is called on the shard, once the settle's entry is flushed.
+func (c *consumer) settled(f wire.Settled) {
+	c.out.add(&f)
+	c.mu.Lock()
+	c.settling--
+	c.mu.Unlock()
+	c.room.Signal()
+	c.ring()
+}
+
+func (c *consumer) ring() {
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+// deliver writes what the queue assigned, and answers to settles, until the stream or ctx ends.
+func (c *consumer) deliver(ctx context.Context, stream *quic.Stream) {
+	defer c.end()
+	var buf []byte
+	for {
+		select {
+		case <-c.bell:
+		case <-ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		events := c.events
+		c.events = nil
+		c.mu.Unlock()
+		buf = c.out.take(buf[:0])
+		for _, e := range events {
+			var err error
+			if buf, err = c.eventFrame(ctx, stream, buf, e); err != nil {
+				c.queue.log.Debug("delivery ended", "subscription", c.sub, "err", err)
+				return
+			}
+		}
+		if err := write(stream, buf); err != nil {
+			return
+		}
+	}
+}
+
+func write(w io.Writer, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+var errSuperseded = errors.New("superseded")
+
+// eventFrame appends an effect's frame to buf, which it writes when it is large.
+func (c *consumer) eventFrame(ctx context.Context, stream *quic.Stream, buf []byte, e queue.Effect) ([]byte, error) {
+	switch e.Kind {
+	case queue.Attached:
+		return wire.Append(buf, &wire.Opened{Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
+			Delivered: e.Delivered, Limit: e.Limit}), nil
+	case queue.Superseded:
+		buf = wire.Append(buf, &wire.ErrorFrame{Code: wire.Superseded})
+		return nil, errors.Join(errSuperseded, write(stream, buf))
+	case queue.Assigned:
+	default:
+		return buf, nil
+	}
+	body, err := c.queue.group.OpenBody(commit(e))
+	if err != nil {
+		// It stays assigned here and in the queue: nothing is deleted on doubt, and the others go on.
+		c.queue.log.Error("a message cannot be read and is held back", "offset", e.Offset, "err", err)
+		return buf, nil
+	}
+	defer func() { _ = body.Close() }() // read only
+	f := &wire.Deliver{Offset: e.Offset, Attempt: e.Attempt, Term: e.Ref.Term}
+	if e.Large != nil {
+		if err := write(stream, buf); err != nil {
+			return nil, err
+		}
+		return buf[:0], c.deliverLarge(ctx, stream, f, body, e.Large)
+	}
+	if f.Body, err = io.ReadAll(body); err != nil {
+		return nil, err
+	}
+	f.Digest = segment.DigestOf(f.Body)
+	buf = wire.Append(buf, f)
+	if len(buf) < deliverPiece {
+		return buf, nil
+	}
+	return buf[:0], write(stream, buf)
+}
+
+// deadlineWriter gives every write its own deadline: a consumer may be slow but not stand still.
+type deadlineWriter struct{ *quic.SendStream }
+
+func (w deadlineWriter) Write(b []byte) (int, error) {
+	if err := w.SetWriteDeadline(time.Now().Add(bodyStall)); err != nil {
+		return 0, err
+	}
+	return w.SendStream.Write(b)
+}
+
+// deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it.
+func (c *consumer) deliverLarge(ctx context.Context, stream *quic.Stream, f *wire.Deliver,
+	body raftstore.BodyReader, large *queue.Large) error {
+	to, err := c.session.conn.OpenUniStreamSync(ctx)
+	if err != nil {
+		return err
+	}
+	f.Large, f.Stream, f.Length, f.Digest = true, uint64(to.StreamID()), uint64(large.Length), large.Digest
+	if err := write(stream, wire.Append(nil, f)); err != nil {
+		to.CancelWrite(0)
+		return err
+	}
+	w := deadlineWriter{to}
+	err = write(w, wire.Append(nil, &wire.BodyHead{Length: f.Length}))
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{body}, make([]byte, streamPiece))
+	}
+	if err == nil {
+		err = write(w, large.Digest[:])
+	}
+	if err != nil {
+		to.CancelWrite(quic.StreamErrorCode(wire.BodyDamaged))
+		var corrupt *segment.CorruptError
+		if errors.As(err, &corrupt) {
+			c.queue.log.Error("a message is damaged and is held back", "offset", f.Offset, "err", err)
+			return nil
+		}
+		return err
+	}
+	return to.Close()
+}

@@ -1,0 +1,27 @@
+// Package broker puts a node together: the data directory, the groups on it, the sessions of clients.
+//
+// # What it is for
+//
+// A Node is one process, one data directory, one key pair. It serves queues over QUIC to clients
+// whose key it trusts. In this version the queues are named in its Config and each has one replica; the
+// registry of queues comes with the control group.
+//
+// # What it promises
+//
+//   - An acknowledgement names the evidence that was achieved when it was sent, never what was asked
+//     (D-17), and is not sent before that covers what was asked. What the queue cannot offer is refused (D-11, T-33).
+//   - Every message that was read from a producer ends in exactly one of: evidence, refused (not stored),
+//     below request, indeterminate; the last also when the connection ends before the answer.
+//   - A settle is answered when it is committed, applied and flushed.
+//   - Memory is bounded: per producer by its window, per queue by the group's inbox, per consumer by its
+//     unsettled messages; large bodies pass through in pieces.
+//
+// # Who may call what
+//
+// Any goroutine. A queue's state is touched by its group's shard alone.
+//
+// # On failure
+//
+// A client's error ends its stream with one typed frame. A group that turns read-only refuses its queue's
+// messages; other queues go on. When storage fails as a whole, Failed is closed and the process must end.
+package broker

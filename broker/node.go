@@ -1,0 +1,192 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+	"weida/fsync"
+	"weida/raftstore"
+	"weida/segment"
+	"weida/wal"
+)
+
+// QueueConfig names a queue and the group that holds it.
+type QueueConfig struct {
+	Name  string // the path that clients use, at most wire.QueueMax bytes
+	Group raftstore.GroupID
+}
+
+// Config says how a node runs. Dir, Listen, Identity and Trust are required.
+type Config struct {
+	// Dir is the data directory; it is made if absent. Its parent has to exist.
+	Dir string
+	// Listen is the UDP address; port 0 takes a free one.
+	Listen string
+	// Identity is the node's key pair.
+	Identity *endpoint.Identity
+	// Trust says which keys may connect, and as what.
+	Trust *endpoint.Trust
+	// Queues are opened before the node listens.
+	Queues []QueueConfig
+	// MessageMax is the largest message in bytes; 1 GiB if zero.
+	MessageMax int64
+	// Log receives what an operator should know; nil is silent.
+	Log *slog.Logger
+}
+
+// Limits of the profile (docs/reference/limits.md).
+const (
+	messageMaxDefault   = 1 << 30
+	inFlightMessagesMax = 1024
+	inFlightBytesMax    = 16 << 20
+	connectionsMax      = 1024
+)
+
+// Node is a running broker node.
+type Node struct {
+	c        Config
+	flusher  *fsync.Flusher
+	store    *wal.Store
+	host     *raftstore.Host
+	listener *endpoint.Listener
+	queues   map[string]*nodeQueue // never changed after Open
+
+	sessions atomic.Uint64 // the last session number given out, above all of earlier lives
+	cancel   context.CancelFunc
+	served   sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*endpoint.Conn]bool // guarded by mu
+}
+
+// Open opens the data directory and the queues, and listens. What it returned is to be closed.
+func Open(c Config) (_ *Node, err error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.MessageMax == 0 {
+		c.MessageMax = messageMaxDefault
+	}
+	n := &Node{c: c, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.closeStorage())
+		}
+	}()
+	if err := n.openStorage(); err != nil {
+		return nil, err
+	}
+	// The incarnation rises at every open, so no session of an earlier life has such a number.
+	n.sessions.Store(n.store.Identity().Incarnation << 32)
+	for _, qc := range c.Queues {
+		if err := n.openQueue(qc); err != nil {
+			return nil, err
+		}
+	}
+	n.listener, err = endpoint.Listen(endpoint.ListenOptions{Addr: c.Listen, Identity: c.Identity, Trust: c.Trust})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.served.Go(func() { n.accept(ctx) })
+	return n, nil
+}
+
+func (n *Node) openStorage() error {
+	if err := fsync.CheckKernel(); err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(n.c.Dir))
+	boot, err := fsync.BootID(parent)
+	if err != nil {
+		return err
+	}
+	// The descriptor for syncfs is opened before the first write and kept.
+	root, err := fsync.OS().OpenDir(parent)
+	if err != nil {
+		return err
+	}
+	n.flusher = fsync.NewFlusher(fsync.Options{Root: root, Event: n.flushEvent})
+	n.flusher.Start()
+	n.store, err = wal.OpenStore(fsync.OS(), n.c.Dir,
+		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Event: n.walEvent})
+	if err != nil {
+		return err
+	}
+	n.host = raftstore.NewHost(raftstore.HostOptions{Store: n.store, Event: n.groupEvent})
+	n.host.Start()
+	return nil
+}
+
+func (n *Node) openQueue(qc QueueConfig) error {
+	if qc.Name == "" || len(qc.Name) > wire.QueueMax {
+		return fmt.Errorf("queue name of %d bytes: between 1 and %d are allowed", len(qc.Name), wire.QueueMax)
+	}
+	if _, taken := n.queues[qc.Name]; taken {
+		return fmt.Errorf("queue %q is named twice", qc.Name)
+	}
+	q := newNodeQueue(qc.Name, n.c.Log)
+	_, err := n.host.OpenOwner(qc.Group, q, raftstore.OwnerOptions{Create: true})
+	if err != nil {
+		return fmt.Errorf("queue %q: %w", qc.Name, err)
+	}
+	n.queues[qc.Name] = q
+	return q.begin()
+}
+
+// Addr is the address the node listens on.
+func (n *Node) Addr() net.Addr { return n.listener.Addr() }
+
+// Failed is closed when the node's storage failed as a whole: the process must end.
+func (n *Node) Failed() <-chan struct{} { return n.host.Failed() }
+
+// Err is why storage failed, nil if it did not.
+func (n *Node) Err() error { return n.host.Err() }
+
+// Close stops in order: no new work, sessions end, logs are flushed, the directory is marked clean.
+func (n *Node) Close() error {
+	n.cancel()
+	err := n.listener.Close()
+	n.mu.Lock()
+	for c := range n.conns {
+		c.Close()
+	}
+	n.mu.Unlock()
+	n.served.Wait()
+	return errors.Join(err, n.closeStorage())
+}
+
+func (n *Node) closeStorage() error {
+	var errs []error
+	if n.host != nil {
+		errs = append(errs, n.host.Stop())
+	}
+	if n.store != nil {
+		errs = append(errs, n.store.Close())
+	}
+	if n.flusher != nil {
+		errs = append(errs, n.flusher.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) flushEvent(e fsync.Event) {
+	n.c.Log.Warn("storage: "+e.Kind, "target", e.Target, "path", e.Path, "took", e.Took, "err", e.Err)
+}
+
+func (n *Node) walEvent(e wal.Event) {
+	n.c.Log.Info("store: "+e.Kind, "group", uint64(e.Group), "path", e.Path, "detail", e.Detail, "err", e.Err)
+}
+
+func (n *Node) groupEvent(e raftstore.Event) {
+	n.c.Log.Info("group: "+string(e.Kind), "group", uint64(e.Group), "index", uint64(e.Index), "err", e.Err)
+}

@@ -1,0 +1,187 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+)
+
+const (
+	// openTimeout is how long a new stream may take to say what it is for.
+	openTimeout = 10 * time.Second
+	// bodyStall is how long a large body may bring nothing.
+	bodyStall = 30 * time.Second
+	// streamPiece is the memory for one large body under way, in bytes.
+	streamPiece = 128 << 10
+)
+
+// accept serves connections until the listener closes.
+func (n *Node) accept(ctx context.Context) {
+	for {
+		conn, err := n.listener.Accept(ctx)
+		if err != nil {
+			return // closed; what a peer does wrong never ends Accept
+		}
+		n.mu.Lock()
+		full := len(n.conns) >= connectionsMax || ctx.Err() != nil
+		if !full {
+			n.conns[conn] = true
+		}
+		n.mu.Unlock()
+		if full {
+			n.c.Log.Warn("connection refused: the node has its limit", "limit", connectionsMax)
+			conn.Close()
+			continue
+		}
+		n.served.Go(func() {
+			n.serve(ctx, conn)
+			n.mu.Lock()
+			delete(n.conns, conn)
+			n.mu.Unlock()
+		})
+	}
+}
+
+// session is one client connection.
+type session struct {
+	node   *Node
+	conn   *endpoint.Conn
+	bodies bodyStreams
+}
+
+// serve runs a connection's streams, each on a goroutine of its own, until it ends.
+func (n *Node) serve(ctx context.Context, conn *endpoint.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &session{node: n, conn: conn}
+	var streams sync.WaitGroup
+	streams.Go(func() { s.bodies.accept(ctx, conn) })
+	for {
+		stream, err := conn.AcceptStream(ctx)
+		if err != nil {
+			break
+		}
+		streams.Go(func() { s.stream(ctx, stream) })
+	}
+	cancel()
+	conn.Close()
+	streams.Wait()
+}
+
+// stream reads the first frame, which says what the stream is for.
+func (s *session) stream(ctx context.Context, stream *quic.Stream) {
+	defer stream.CancelRead(0)
+	defer func() { _ = stream.Close() }() // the answer, if any, was written; nothing is owed to a closed stream
+	r := wire.NewReader(stream)
+	if err := stream.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
+		return
+	}
+	f, err := r.Next()
+	if err != nil {
+		s.refuse(stream, readError(err))
+		return
+	}
+	if err := stream.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	switch f := f.(type) {
+	case *wire.OpenProducer:
+		s.produce(ctx, stream, r, *f)
+	case *wire.OpenConsumer:
+		s.consume(ctx, stream, r, *f)
+	default:
+		s.refuse(stream, &wire.Error{Code: wire.Malformed, Detail: "a stream starts with OPEN_PRODUCER or OPEN_CONSUMER"})
+	}
+}
+
+// refuse ends a stream with one error frame. A nil error ends it without.
+func (s *session) refuse(w io.Writer, err *wire.Error) {
+	if err == nil {
+		return
+	}
+	if _, werr := w.Write(wire.Append(nil, &wire.ErrorFrame{Code: err.Code, Detail: err.Detail})); werr != nil {
+		s.node.c.Log.Debug("error frame not delivered", "code", err.Code.String(), "err", werr)
+	}
+}
+
+// readError is what a client is told about a stream that could not be read: nothing if it simply ended.
+func readError(err error) *wire.Error {
+	var format *wire.FormatError
+	if errors.As(err, &format) {
+		return &wire.Error{Code: wire.Malformed, Detail: format.Error()}
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &wire.Error{Code: wire.Malformed, Detail: "the stream ended inside a frame"}
+	}
+	return nil
+}
+
+// bodyStreams matches unidirectional streams with the PUBLISH frames that name them; either may come
+// first. QUIC's stream credit bounds how many wait here.
+type bodyStreams struct {
+	mu      sync.Mutex
+	arrived map[uint64]*quic.ReceiveStream
+	wanted  map[uint64]chan *quic.ReceiveStream
+}
+
+func (b *bodyStreams) accept(ctx context.Context, conn *endpoint.Conn) {
+	for {
+		stream, err := conn.AcceptUniStream(ctx)
+		if err != nil {
+			return
+		}
+		id := uint64(stream.StreamID())
+		b.mu.Lock()
+		if ch, ok := b.wanted[id]; ok {
+			delete(b.wanted, id)
+			ch <- stream // has room for one
+		} else {
+			if b.arrived == nil {
+				b.arrived = make(map[uint64]*quic.ReceiveStream)
+			}
+			b.arrived[id] = stream
+		}
+		b.mu.Unlock()
+	}
+}
+
+// take waits for the stream of that number.
+func (b *bodyStreams) take(ctx context.Context, id uint64) (*quic.ReceiveStream, error) {
+	b.mu.Lock()
+	if s, ok := b.arrived[id]; ok {
+		delete(b.arrived, id)
+		b.mu.Unlock()
+		return s, nil
+	}
+	ch := make(chan *quic.ReceiveStream, 1)
+	if b.wanted == nil {
+		b.wanted = make(map[uint64]chan *quic.ReceiveStream)
+	}
+	b.wanted[id] = ch
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, bodyStall)
+	defer cancel()
+	select {
+	case s := <-ch:
+		return s, nil
+	case <-ctx.Done():
+		b.mu.Lock()
+		delete(b.wanted, id)
+		b.mu.Unlock()
+		return nil, ctx.Err()
+	}
+}
+
+// refuse tells the sender of a body that nobody will read it.
+func (b *bodyStreams) refuse(ctx context.Context, id uint64, code wire.Code) {
+	s, err := b.take(ctx, id)
+	if err == nil {
+		s.CancelRead(quic.StreamErrorCode(code))
+	}
+}
