@@ -2,6 +2,7 @@ package wal
 
 import (
 	"os"
+	"runtime/debug"
 	"strconv"
 	"testing"
 )
@@ -37,4 +38,10 @@ func secondCrash() int {
 		return 1
 	}
 	return 60
+}
+
+// hurry makes the collector run seldom: thousands of small disks are made and thrown away.
+func hurry(t testing.TB) {
+	was := debug.SetGCPercent(1000)
+	t.Cleanup(func() { debug.SetGCPercent(was) })
 }

@@ -225,6 +225,7 @@ var strategies = map[string]fsync.Strategy{"files": fsync.Files, "whole": fsync.
 // every write, in every way, with every flush strategy forced; and the recoveries of a part of these
 // crashes likewise. WEIDA_FULL=1 crashes every recovery.
 func TestCrashEverywhere(t *testing.T) {
+	hurry(t)
 	smallSegments(t, 16<<10)
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,12 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
+	"sort"
 
 	"weida/segment"
 )
@@ -61,7 +64,7 @@ func (r *recovery) fit() error {
 			panic("bug: wal: recovery lost count of the last entry")
 		}
 	}
-	contradiction, err := r.contradiction()
+	contradiction, err := r.contradiction(lo, hi)
 	if err != nil {
 		return err
 	}
@@ -97,22 +100,20 @@ func (r *recovery) contiguous() error {
 	return nil
 }
 
-// contradiction reports whether the log has another entry than the snapshot where the snapshot ends:
-// then the snapshot came from a leader whose log replaced this one.
-func (r *recovery) contradiction() (bool, error) {
+// contradiction reports whether the log, whose live entries are [lo, hi), has another entry than the
+// snapshot where the snapshot ends: then the snapshot came from a leader whose log replaced this one.
+func (r *recovery) contradiction(lo, hi segment.Index) (bool, error) {
 	l := r.l
 	i := l.snap.Index
-	if i == 0 || i <= l.base.Index || i > l.last.Index {
+	if i < lo || i >= hi {
 		return false, nil
 	}
-	term, ok := l.termInMemory(i)
-	if !ok {
-		var err error
-		if term, err = l.termOnDisk(i); err != nil {
-			return false, err
-		}
+	n := sort.Search(len(l.terms), func(k int) bool { return l.terms[k].first > i })
+	if n > 0 {
+		return l.terms[n-1].term != l.snap.Term, nil
 	}
-	return term != l.snap.Term, nil
+	term, err := l.termOnDisk(i)
+	return term != l.snap.Term, err
 }
 
 // restart makes the log empty behind m, which a flushed snapshot covers. Entries that still stand in
@@ -237,7 +238,12 @@ func (r *recovery) placeParts() {
 	if r.cut || !r.end.Reusable {
 		return // all are full
 	}
-	if !r.goesOn(k) {
+	for i, s := range r.open {
+		if s.limit != 0 && i >= k { // a cut: the log goes on behind it, never in front of it
+			k = i + 1
+		}
+	}
+	for k < len(r.open) && !r.goesOn(k) {
 		k++
 	}
 	for k < len(r.open) && r.open[k].limit != 0 {
@@ -271,8 +277,8 @@ func (r *recovery) goesOn(k int) bool {
 	buf := make([]byte, windowBytes)
 	for pos := s.end; pos < s.size; {
 		n, err := r.files[k].ReadAt(buf[:min(int64(len(buf)), s.size-pos)], pos)
-		if n == 0 || !zeros(buf[:n]) {
-			return n == 0 && err == nil
+		if n == 0 || !zeros(buf[:n]) || err != nil && !errors.Is(err, io.EOF) {
+			return false // what can't be read is not written over
 		}
 		pos += int64(n)
 	}

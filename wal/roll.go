@@ -14,7 +14,8 @@ import (
 //	create with O_EXCL, preallocate, write the header, flush the file, flush the directory,
 //	save the manifest that names it
 //
-// It is sealed in this order: flush it, write the footer behind its log, flush it, save the manifest.
+// It is sealed in this order: flush it, with the large bodies that its entries name, as every batch is;
+// write the footer behind its log, flush that, save the manifest. A sealed segment is a promise.
 
 // createWork makes the next segment ready, so that an append practically never waits for it.
 func (l *Log) createWork() *work {
@@ -106,14 +107,18 @@ func (l *Log) writeSegment(s *seg, seq uint64) error {
 	return flushDir(l.fs, l.fl, l.dir)
 }
 
-// fullSegment returns the oldest segment that waits to be sealed. They are sealed in order, so that
-// the sealed ones are always a prefix.
+// fullSegment returns the oldest segment that can be sealed. They are sealed in order, so that the
+// sealed ones are always a prefix, and only when everything in them is confirmed flushed.
 func (l *Log) fullSegment() *seg {
 	for _, s := range l.segs {
 		if s.state == segSealed {
 			continue
 		}
 		if s == l.cur || len(l.ready) > 0 && s == l.ready[0] {
+			return nil
+		}
+		if l.safe.Less(segment.Position{Segment: s.file.Segment, Pos: s.end}) && s.end > segment.FirstBatch && !off.sealFlush {
+			l.RequestFlush()
 			return nil
 		}
 		return s
@@ -172,7 +177,7 @@ func (s *seg) info() segInfo {
 	}
 }
 
-// seal flushes the segment, builds its footer by reading the segment again, and writes it, flushed.
+// seal builds the footer of a segment by reading it again, and writes it, flushed.
 func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark) (segment.Footer, error) {
 	path := l.segPath(s.file.Segment)
 	h, err := l.acquire(s)
@@ -180,11 +185,6 @@ func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark) (segment.F
 		return segment.Footer{}, err
 	}
 	defer l.release(h)
-	if !off.sealFlush {
-		if err := l.fl.Flush(path, h.f); err != nil {
-			return segment.Footer{}, err
-		}
-	}
 	var rows []segment.Row
 	var next segment.Chain
 	at := segment.FirstBatch
