@@ -117,35 +117,47 @@ func Append(dst []byte, f Frame) []byte {
 // Parse decodes the first frame of b and returns how many bytes it took. io.ErrUnexpectedEOF means
 // that b ends inside the frame; a *FormatError that it never will be one. Byte fields alias b.
 func Parse(b []byte) (Frame, int, error) {
-	t, n, err := quicvarint.Parse(b)
+	t, size, err := frameSize(b)
 	if err != nil {
-		return nil, 0, io.ErrUnexpectedEOF
+		return nil, 0, err
 	}
-	f := newFrame(Type(t))
-	if f == nil {
-		return nil, 0, &FormatError{Cause: fmt.Sprintf("unknown type %d", t)}
+	f := newFrame(t)
+	if err := decodePayload(f, b[size.head:size.limit]); err != nil {
+		return nil, 0, err
 	}
-	if quicvarint.Len(t) != n {
-		return nil, 0, &FormatError{f.Type().String(), "its type is not in its shortest form"}
+	return f, size.limit, nil
+}
+
+// extent is where the payload of a frame lies: [head, limit).
+type extent struct{ head, limit int }
+
+// frameSize reads a frame's type and length; nil means that its payload is there as a whole.
+func frameSize(b []byte) (Type, extent, error) {
+	v, n, err := quicvarint.Parse(b)
+	if err != nil {
+		return 0, extent{}, io.ErrUnexpectedEOF
+	}
+	t := Type(v)
+	if t == 0 || t >= Type(len(frameNames)) {
+		return 0, extent{}, &FormatError{Cause: fmt.Sprintf("unknown type %d", v)}
+	}
+	if quicvarint.Len(v) != n {
+		return 0, extent{}, &FormatError{t.String(), "its type is not in its shortest form"}
 	}
 	length, m, err := quicvarint.Parse(b[n:])
 	if err != nil {
-		return nil, 0, io.ErrUnexpectedEOF
+		return 0, extent{}, io.ErrUnexpectedEOF
 	}
 	if quicvarint.Len(length) != m {
-		return nil, 0, &FormatError{f.Type().String(), "its length is not in its shortest form"}
+		return 0, extent{}, &FormatError{t.String(), "its length is not in its shortest form"}
 	}
 	if length > FrameMax {
-		return nil, 0, &FormatError{f.Type().String(), fmt.Sprintf("payload of %d bytes, at most %d", length, FrameMax)}
+		return 0, extent{}, &FormatError{t.String(), fmt.Sprintf("payload of %d bytes, at most %d", length, FrameMax)}
 	}
-	head := n + m
-	if uint64(len(b)-head) < length {
-		return nil, 0, io.ErrUnexpectedEOF
+	if uint64(len(b)-n-m) < length {
+		return 0, extent{}, io.ErrUnexpectedEOF
 	}
-	if err := decodePayload(f, b[head:head+int(length)]); err != nil {
-		return nil, 0, err
-	}
-	return f, head + int(length), nil
+	return t, extent{n + m, n + m + int(length)}, nil
 }
 
 func decodePayload(f Frame, payload []byte) error {
@@ -191,8 +203,12 @@ func (r *Reader) Next() (Frame, error) {
 	}
 }
 
-// Buffered says whether Next has bytes to look at before it reads the stream.
-func (r *Reader) Buffered() bool { return r.end > r.at }
+// Buffered says whether Next answers without reading the stream: with a frame, or with its error.
+// While it does not, what was gathered must not wait for the next frame: its rest may never come.
+func (r *Reader) Buffered() bool {
+	_, _, err := frameSize(r.buf[r.at:r.end])
+	return !errors.Is(err, io.ErrUnexpectedEOF)
+}
 
 // Rest continues with the raw bytes behind the last frame.
 func (r *Reader) Rest() io.Reader {

@@ -218,3 +218,29 @@ func TestLargestFrames(t *testing.T) {
 		t.Errorf("a body one byte above the bound: %v", err)
 	}
 }
+
+// A frame of which a part came is not at hand: a broker that waits for its rest first answers what came before.
+func TestBufferedMeansAWholeFrame(t *testing.T) {
+	one := wire.Append(nil, samples[0].frame)
+	in, out := io.Pipe()
+	defer out.Close() //nolint:errcheck // a pipe's
+	go out.Write(append(bytes.Clone(one), one[:len(one)-1]...)) //nolint:errcheck // a pipe in memory
+	r := wire.NewReader(in)
+	if r.Buffered() {
+		t.Fatal("buffered before anything came")
+	}
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if r.Buffered() {
+		t.Fatal("a frame without its last byte is called buffered")
+	}
+	r = wire.NewReader(bytes.NewReader(append(bytes.Clone(one), one...)))
+	if _, err := r.Next(); err != nil || !r.Buffered() {
+		t.Fatalf("a whole frame is not called buffered (%v)", err)
+	}
+	r = wire.NewReader(bytes.NewReader(append(bytes.Clone(one), 63)))
+	if _, err := r.Next(); err != nil || !r.Buffered() {
+		t.Fatalf("an error is at hand, but not called buffered (%v)", err)
+	}
+}
