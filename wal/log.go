@@ -191,8 +191,8 @@ func (l *Log) Advance() error {
 		if err := l.target.Err(); err != nil {
 			l.poison(err)
 		}
-		l.closeRetired()
 	}
+	l.closeRetired()
 	err := l.failure()
 	if err != nil && !l.told {
 		l.told = true
