@@ -122,7 +122,7 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 	if err := p.admit(m, msg); err != nil {
 		p.refused(msg, err)
 		if m.Large {
-			p.session.bodies.refuse(ctx, m.Stream, err.Code)
+			p.session.refuseBody(ctx, m.Stream, err.Code)
 		}
 		return
 	}
@@ -171,7 +171,9 @@ func (p *producer) admit(m *wire.Publish, msg message) *wire.Error {
 
 // receive reads a large body from its stream into a file, in pieces.
 func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.BodyWriter, *wire.Error) {
-	stream, err := p.session.bodies.take(ctx, m.Stream)
+	waiting, cancel := context.WithTimeout(ctx, bodyStall)
+	defer cancel()
+	stream, err := p.session.bodies.Take(waiting, m.Stream)
 	if err != nil {
 		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
 	}

@@ -53,7 +53,7 @@ func (n *Node) accept(ctx context.Context) {
 type session struct {
 	node   *Node
 	conn   *endpoint.Conn
-	bodies bodyStreams
+	bodies endpoint.BodyStreams
 }
 
 // serve runs a connection's streams, each on a goroutine of its own, until it ends.
@@ -61,7 +61,7 @@ func (n *Node) serve(ctx context.Context, conn *endpoint.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{node: n, conn: conn}
 	var streams sync.WaitGroup
-	streams.Go(func() { s.bodies.accept(ctx, conn) })
+	streams.Go(func() { s.bodies.Serve(ctx, conn) })
 	for {
 		stream, err := conn.AcceptStream(ctx)
 		if err != nil {
@@ -122,66 +122,11 @@ func readError(err error) *wire.Error {
 	return nil
 }
 
-// bodyStreams matches unidirectional streams with the PUBLISH frames that name them; either may come
-// first. QUIC's stream credit bounds how many wait here.
-type bodyStreams struct {
-	mu      sync.Mutex
-	arrived map[uint64]*quic.ReceiveStream
-	wanted  map[uint64]chan *quic.ReceiveStream
-}
-
-func (b *bodyStreams) accept(ctx context.Context, conn *endpoint.Conn) {
-	for {
-		stream, err := conn.AcceptUniStream(ctx)
-		if err != nil {
-			return
-		}
-		id := uint64(stream.StreamID())
-		b.mu.Lock()
-		if ch, ok := b.wanted[id]; ok {
-			delete(b.wanted, id)
-			ch <- stream // has room for one
-		} else {
-			if b.arrived == nil {
-				b.arrived = make(map[uint64]*quic.ReceiveStream)
-			}
-			b.arrived[id] = stream
-		}
-		b.mu.Unlock()
-	}
-}
-
-// take waits for the stream of that number.
-func (b *bodyStreams) take(ctx context.Context, id uint64) (*quic.ReceiveStream, error) {
-	b.mu.Lock()
-	if s, ok := b.arrived[id]; ok {
-		delete(b.arrived, id)
-		b.mu.Unlock()
-		return s, nil
-	}
-	ch := make(chan *quic.ReceiveStream, 1)
-	if b.wanted == nil {
-		b.wanted = make(map[uint64]chan *quic.ReceiveStream)
-	}
-	b.wanted[id] = ch
-	b.mu.Unlock()
+// refuseBody tells the sender of a body that nobody will read it.
+func (s *session) refuseBody(ctx context.Context, id uint64, code wire.Code) {
 	ctx, cancel := context.WithTimeout(ctx, bodyStall)
 	defer cancel()
-	select {
-	case s := <-ch:
-		return s, nil
-	case <-ctx.Done():
-		b.mu.Lock()
-		delete(b.wanted, id)
-		b.mu.Unlock()
-		return nil, ctx.Err()
-	}
-}
-
-// refuse tells the sender of a body that nobody will read it.
-func (b *bodyStreams) refuse(ctx context.Context, id uint64, code wire.Code) {
-	s, err := b.take(ctx, id)
-	if err == nil {
-		s.CancelRead(quic.StreamErrorCode(code))
+	if body, err := s.bodies.Take(ctx, id); err == nil {
+		body.CancelRead(quic.StreamErrorCode(code))
 	}
 }

@@ -223,7 +223,7 @@ func TestLargestFrames(t *testing.T) {
 func TestBufferedMeansAWholeFrame(t *testing.T) {
 	one := wire.Append(nil, samples[0].frame)
 	in, out := io.Pipe()
-	defer out.Close() //nolint:errcheck // a pipe's
+	defer out.Close()                                           //nolint:errcheck // a pipe's
 	go out.Write(append(bytes.Clone(one), one[:len(one)-1]...)) //nolint:errcheck // a pipe in memory
 	r := wire.NewReader(in)
 	if r.Buffered() {
