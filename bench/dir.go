@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 
@@ -36,6 +37,28 @@ func makeDir(parent string) (dir, kind string, err error) {
 	}
 	dir, err = os.MkdirTemp(parent, "bench-data-")
 	return dir, kind, err
+}
+
+// removeOnSignal takes dir away if the run is interrupted. The function it returns ends the watch.
+func removeOnSignal(dir string) func() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case s := <-signals:
+			fmt.Fprintf(os.Stderr, "bench: %v: removing %s\n", s, dir)
+			if err := os.RemoveAll(dir); err != nil {
+				fmt.Fprintln(os.Stderr, "bench:", err)
+			}
+			os.Exit(1)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
 }
 
 // allocated is the space that the files below dir take on disk, in bytes.

@@ -73,7 +73,7 @@ func (o walOptions) validate() error {
 	return nil
 }
 
-func runWAL(c *cobra.Command, o walOptions) (err error) {
+func runWAL(c *cobra.Command, o walOptions) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -81,11 +81,16 @@ func runWAL(c *cobra.Command, o walOptions) (err error) {
 	if o.quick {
 		sz = quick
 	}
+	return measureWAL(c, o, sz)
+}
+
+func measureWAL(c *cobra.Command, o walOptions, sz sizes) (err error) {
 	dir, kind, err := makeDir(o.dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer removeOnSignal(dir)()
 	r := newReport("wal", kind, sz.samples)
 	if r.Before, err = probeDisk(dir, "probe", sz.probeWrites); err != nil {
 		return err
