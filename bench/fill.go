@@ -16,7 +16,7 @@ type counter struct {
 	flushed atomic.Uint64
 	last    atomic.Uint64 // index of the last entry appended
 	dropped atomic.Pointer[error]
-	bell    *signal
+	bell    *ringer
 }
 
 func (c *counter) Appended(_ uint64, _ raftstore.Term, i raftstore.Index) { c.last.Store(uint64(i)) }
@@ -54,7 +54,7 @@ type node struct {
 	host     *raftstore.Host
 	groups   []raftstore.Group
 	counters []*counter
-	bell     *signal
+	bell     *ringer
 }
 
 // openNode opens n groups from several goroutines, as a starting broker does.
@@ -64,7 +64,7 @@ func openNode(dir string, n int, create bool) (*node, error) {
 		return nil, err
 	}
 	nd := &node{
-		storeRig: r, host: raftstore.NewHost(raftstore.HostOptions{Store: r.store}), bell: &signal{bell: make(bell, 1)},
+		storeRig: r, host: raftstore.NewHost(raftstore.HostOptions{Store: r.store}), bell: &ringer{bell: make(bell, 1)},
 		groups: make([]raftstore.Group, n), counters: make([]*counter, n),
 	}
 	nd.host.Start()

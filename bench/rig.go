@@ -51,7 +51,7 @@ type writer struct {
 // logFleet drives many writers from one goroutine, as a shard does: it appends to whatever was flushed and never waits
 // for a disk. Slow jobs run on goroutines of their own.
 type logFleet struct {
-	bell    *signal
+	bell    *ringer
 	writers []*writer
 	payload []byte
 	batch   wal.Append
@@ -65,7 +65,7 @@ type jobDone struct {
 }
 
 func newFleet(r *storeRig, n, size int) (*logFleet, error) {
-	fl := &logFleet{bell: &signal{bell: make(bell, 1)}, payload: make([]byte, size), jobs: make(chan jobDone, n)}
+	fl := &logFleet{bell: &ringer{bell: make(bell, 1)}, payload: make([]byte, size), jobs: make(chan jobDone, n)}
 	for i := range n {
 		log, err := r.store.OpenLog(segment.GroupID(i + 1))
 		if err != nil {

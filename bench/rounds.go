@@ -204,7 +204,7 @@ func (b bell) Wake() {
 // flusher requests a flush of every file through its own target, as the owner of many logs does, and waits for the
 // last mark. The first request starts a round at once; the others share the next.
 func (df *dirtyFiles) flusher(f *fsync.Flusher) func() error {
-	waker := &signal{bell: make(bell, 1)}
+	waker := &ringer{bell: make(bell, 1)}
 	targets := make([]*fsync.Target, len(df.files))
 	for i := range targets {
 		targets[i] = f.NewTarget(df.name(i), waker)
@@ -229,8 +229,8 @@ func (df *dirtyFiles) flusher(f *fsync.Flusher) func() error {
 	}
 }
 
-// signal makes a bell comparable, as a Waker has to be.
-type signal struct{ bell }
+// ringer makes a bell comparable, as a Waker has to be.
+type ringer struct{ bell }
 
 func roundRows(n, size int, ways []way, times [][]float64) []roundRow {
 	rows := make([]roundRow, len(ways))
