@@ -125,6 +125,8 @@ func checkUnfinished(fs fsync.FS, dir string, list []fsync.Entry, allowed []stri
 			if len(inside) > 0 {
 				return unbuilt(dir, e.Name)
 			}
+		case e.Name == cleanName:
+			return unbuilt(dir, e.Name)
 		case e.Name == incarnationName:
 			body, _, err := loadNode(fs, dir, e.Name, headIncarnation, 24)
 			if err == nil && le.Uint64(body) != 0 {
