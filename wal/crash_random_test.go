@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -134,7 +135,8 @@ func (w *world) adopt(l *life, k int) {
 		return nil
 	}()...)
 	w.acked, w.sure, w.next, w.doubt = k, k, nil, false
-	w.born[w.now().last()] = k
+	maps.DeleteFunc(w.born, func(_ Mark, born int) bool { return born > k })
+	w.note(k)
 	got := l.log.Recovered()
 	w.snap, w.snapNext, w.hard, w.hardNext = got.Snapshot, got.Snapshot, got.HardState, got.HardState
 	w.term = max(w.term, got.HardState.Term, got.Last.Term)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"weida/fsync"
+	"weida/fsync/faultfs"
 	"weida/fsync/memfs"
 	"weida/segment"
 )
@@ -61,7 +62,7 @@ type world struct {
 	acked  int // state that must survive a kill
 	sure   int // state that must survive a power cut
 	next   *modelState
-	born   map[Mark]int // the state that first ended with this mark
+	born   map[Mark]int // the state in which a mark appeared
 
 	term   segment.Term
 	seq    uint64
@@ -139,18 +140,36 @@ func (w *world) flushed() {
 func (w *world) change(next modelState, call func() error) error {
 	w.next = &next
 	err := call()
-	if err != nil && !errors.Is(err, fsync.ErrDiskFull) {
-		w.doubt = true
+	if err != nil && (w.log.failure() != nil || errors.Is(err, faultfs.ErrDied)) {
+		w.doubt = true // it may have come to the disk
 		return err
 	}
 	w.next = nil
 	if err != nil {
-		return err
+		return err // the promise of an error: nothing of it counts
 	}
 	w.states = append(w.states[:w.acked+1], next)
 	w.acked++
-	w.born[next.last()] = w.acked
+	w.note(w.acked)
 	return nil
+}
+
+// note remembers the state in which its marks appeared.
+func (w *world) note(k int) {
+	s := &w.states[k]
+	for _, m := range append([]Mark{s.base}, marksOf(s.entries)...) {
+		if _, ok := w.born[m]; !ok {
+			w.born[m] = k
+		}
+	}
+}
+
+func marksOf(list []*modelEntry) []Mark {
+	marks := make([]Mark, len(list))
+	for i, e := range list {
+		marks[i] = e.mark
+	}
+	return marks
 }
 
 // newCommit makes a body of n bytes; a void one is only a tombstone.
@@ -350,9 +369,6 @@ func (w *world) writeSnapshot(m Mark, commit func(func() error) error) error {
 	w.snapNext = m
 	err = commit(s.Commit)
 	if err != nil {
-		if !errors.Is(err, fsync.ErrDiskFull) {
-			w.doubt = true
-		}
 		return errors.Join(err, w.log.Advance())
 	}
 	w.snap = m

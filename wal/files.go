@@ -103,7 +103,10 @@ func replaceFile(fs fsync.FS, fl *fsync.Flusher, dir, name string, data []byte) 
 	if err := fs.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return err
 	}
-	return flushDir(fs, fl, dir)
+	if err := flushDir(fs, fl, dir); err != nil {
+		return fmt.Errorf("%w: %w", errHalfway, err)
+	}
+	return nil
 }
 
 // writeFlushed makes the new file name hold data, flushed; its directory entry is not.

@@ -84,11 +84,20 @@ func (l *Log) takeWork() {
 // because then it is certain what is on the disk. Any goroutine.
 func (l *Log) fault(doing string, err error) error {
 	err = fmt.Errorf("wal: group %d: %s: %w", uint64(l.group), doing, err)
-	if !errors.Is(err, fsync.ErrDiskFull) || errors.Is(err, fsync.ErrPoisoned) {
+	if !harmless(err) {
 		l.poison(err)
 	}
 	return err
 }
+
+// harmless reports whether an error says that the disk is full and nothing else: met at a write it is
+// certain what is on the disk, met at a flush it is not.
+func harmless(err error) bool {
+	return errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, fsync.ErrPoisoned) && !errors.Is(err, errHalfway)
+}
+
+// errHalfway marks an error behind the point where a replaced file may have got its new content.
+var errHalfway = errors.New("a restart decides whether it counts")
 
 // segFacts are what the owner knows about a segment beyond what the manifest recorded when it was
 // made or sealed.

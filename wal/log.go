@@ -37,6 +37,7 @@ const (
 	EventCloseFailed    = "close_failed"    // closing a file failed; nothing of it was unflushed
 	EventSnapshotPassed = "snapshot_passed" // a damaged snapshot was passed over for an older one
 	EventPinned         = "pinned"          // a footer can't be read: its segments are kept
+	EventNotRemoved     = "not_removed"     // a file that is no longer needed could not be unlinked
 	EventLeftover       = "leftover"        // a file that the manifest no longer names was removed at open
 )
 
@@ -267,7 +268,7 @@ func (l *Log) SetHardState(h HardState) error {
 		return err
 	}
 	if err := l.hard.Set(l.fs, l.fl, h); err != nil {
-		if !errors.Is(err, fsync.ErrDiskFull) {
+		if !harmless(err) {
 			l.poison(err)
 		}
 		return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 
 	"weida/segment"
@@ -36,16 +35,21 @@ func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 		return nil, err
 	}
 	w.onCommit = l.nameSnapshot
+	w.onFault = func(err error) {
+		if !harmless(err) {
+			l.poison(err) // no later flush of the directory could be believed
+		}
+	}
 	return w, nil
 }
 
 // nameSnapshot makes a flushed snapshot part of the log.
 func (l *Log) nameSnapshot(info snapInfo) error {
-	var old []segment.Index
+	var old []string
 	err := l.change(nil, segment.Position{}, func(m *manifest) {
 		m.Snapshots = append(m.Snapshots, info)
 		for len(m.Snapshots) > snapshotsKept {
-			old = append(old, m.Snapshots[0].Mark.Index)
+			old = append(old, snapshotName(m.Snapshots[0].Mark.Index))
 			m.Snapshots = slices.Delete(m.Snapshots, 0, 1)
 		}
 	})
@@ -58,11 +62,7 @@ func (l *Log) nameSnapshot(info snapInfo) error {
 	l.snapMu.Lock()
 	l.newSnaps = append(l.newSnaps, info.Mark)
 	l.snapMu.Unlock()
-	for _, i := range old {
-		if err := removeIfThere(l.fs, filepath.Join(l.dir, snapshotName(i))); err != nil {
-			return fmt.Errorf("wal: group %d: remove an old snapshot: %w", uint64(l.group), err)
-		}
-	}
+	l.unlink(old)
 	return nil
 }
 

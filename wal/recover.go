@@ -208,11 +208,17 @@ func (r *recovery) read(boot segment.Boot, limit *segment.Position) error {
 	for i := range l.man.Segments {
 		if s := &l.man.Segments[i]; s.State == segSealed {
 			known.Chain = s.Chain
-			r.scan.last = s.Last
 			if end := (segment.Position{Segment: s.Number, Pos: s.FooterPos}); known.Promise.Less(end) {
 				known.Promise = end
 			}
 		}
+	}
+	if lo, hi := l.live(); lo < hi {
+		term, err := l.termOnDisk(hi - 1)
+		if err != nil {
+			return err
+		}
+		r.scan.last = Mark{Term: term, Index: hi - 1}
 	}
 	parts := append([]segment.Part{}, r.parts...)
 	for i := range parts {
@@ -254,12 +260,8 @@ func (r *recovery) reset() error {
 	}
 	l.segs = sealed
 	for _, s := range sealed {
-		s.lo, s.hi = s.footer.First, 0
-		if s.footer.Entries > 0 {
-			s.hi = s.footer.Last + 1
-		} else {
-			s.lo = 0
-		}
+		// Live entries of one segment are dense. Footer.Last may be a snapshot's index.
+		s.lo, s.hi = s.footer.First, s.footer.First+segment.Index(s.footer.Entries)
 	}
 	for i, s := range sealed {
 		if err := r.sealedOthers(sealed[:i], s); err != nil {

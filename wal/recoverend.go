@@ -22,7 +22,7 @@ func (r *recovery) chooseSnapshot() error {
 			l.snap, l.snapInfo = info.Mark, info
 			break
 		}
-		if isVersion(err) {
+		if !isCorrupt(err) {
 			return err
 		}
 		if damage == nil {
@@ -157,6 +157,9 @@ func (r *recovery) settle() error {
 	l.state = l.hard.State()
 	if l.last.Term > l.state.Term && !off.termFromLog {
 		l.state = HardState{Term: l.last.Term}
+		if err := l.hard.Set(l.fs, l.fl, l.state); err != nil { // nothing is told that a crash could take back
+			return err
+		}
 	}
 	l.flushed = l.last
 	l.asked = true

@@ -35,6 +35,8 @@ type SnapshotWriter struct {
 
 	// onCommit names the snapshot in the manifest; it runs inside Commit when the file is durable.
 	onCommit func(snapInfo) error
+	// onFault is told why the file could not be made durable; nil for nobody.
+	onFault func(error)
 }
 
 // newSnapshot begins a snapshot at m. An unfinished one of the same mark is replaced; the caller makes
@@ -101,6 +103,9 @@ func (s *SnapshotWriter) Commit() error {
 	s.done = true
 	info := snapInfo{Mark: s.mark, Size: s.w.pos, Salt: s.w.file.Salt, Length: t.Plain, Digest: t.Digest}
 	if err := s.publish(); err != nil {
+		if s.onFault != nil {
+			s.onFault(err)
+		}
 		return s.wrap("flush", err)
 	}
 	if s.onCommit == nil {

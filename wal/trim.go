@@ -186,15 +186,22 @@ func (l *Log) drop(p trimPlan, facts []segFacts, numbers []segment.Number, promi
 	for _, i := range snaps {
 		names = append(names, snapshotName(i))
 	}
-	for _, name := range names {
-		if err := removeIfThere(l.fs, filepath.Join(l.dir, name)); err != nil {
-			return err
-		}
-	}
+	l.unlink(names)
 	if off.trimManifest {
 		return save()
 	}
 	return nil
+}
+
+// unlink removes files that the manifest no longer names. One that stays takes room and nothing else;
+// the next opening tries again.
+func (l *Log) unlink(names []string) {
+	for _, name := range names {
+		path := filepath.Join(l.dir, name)
+		if err := removeIfThere(l.fs, path); err != nil {
+			l.emit(Event{Kind: EventNotRemoved, Path: path, Err: err})
+		}
+	}
 }
 
 // dropped is the owner's part of a trim.

@@ -1,0 +1,144 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"weida/fsync"
+	"weida/fsync/faultfs"
+	"weida/fsync/memfs"
+)
+
+// faultKind is what goes wrong once.
+type faultKind struct {
+	name  string
+	err   error
+	short int // bytes written before the error; -1: the call has no effect
+}
+
+var faultKinds = []faultKind{
+	{"EIO", syscall.EIO, -1},
+	{"ENOSPC", syscall.ENOSPC, -1},
+	{"short write and ENOSPC", syscall.ENOSPC, 100},
+	{"long short write and ENOSPC", syscall.ENOSPC, 5000},
+	{"short write and EIO", syscall.EIO, 100},
+}
+
+func (k faultKind) inject(f *faultfs.FS, n int) {
+	if k.short < 0 {
+		f.Fail(faultfs.Match{}, n, 1, k.err)
+		return
+	}
+	f.ShortWrite(faultfs.Match{}, n, k.short, k.err)
+}
+
+// TestFaultEverywhere lets the n-th call of a script fail, for every n, in every way: the script goes
+// on where it may, and afterwards a kill and a power cut must bring back what they must.
+func TestFaultEverywhere(t *testing.T) {
+	hurry(t)
+	smallSegments(t, 16<<10)
+	for _, kind := range faultKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			seed := seedOf(t)
+			calls := faultRun(t, seed, kind, 0)
+			if kind.short >= 0 {
+				calls /= 4 // about as many are writes
+			}
+			stride := 1
+			if secondCrash() > 1 {
+				stride = max(1, calls/80)
+			}
+			for n := 1 + int(seed)%stride; n <= calls; n += stride {
+				faultRun(t, seed, kind, n)
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// faultRun runs the script with one fault and returns how many calls it made.
+func faultRun(t *testing.T, seed uint64, kind faultKind, n int) (calls int) {
+	t.Helper()
+	strategy := []fsync.Strategy{fsync.Auto, fsync.Files, fsync.Whole}[n%3]
+	w := newWorld(memfs.New(), lifeOptions{seed: seed, strategy: strategy, segBytes: 16 << 10})
+	fault := faultfs.New(w.mem)
+	if n > 0 {
+		kind.inject(fault, n)
+	}
+	w.fs = fault
+	where := func() string {
+		for _, c := range fault.Trace() {
+			if c.N == n {
+				return fmt.Sprintf("seed %d, fault at call %v", seed, c)
+			}
+		}
+		return fmt.Sprintf("seed %d, fault at write %d", seed, n)
+	}
+	if err := w.runWithFaults(script + "aJfcspz"); err != nil {
+		t.Errorf("%s: %v", where(), err)
+		return 0
+	}
+	for _, crash := range []crashKind{killed, powerNone, powerRandom, powerAll} {
+		disk := w.mem.Clone()
+		lo, hi := w.bounds(true) // after a failed flush only what was flushed before is sure
+		if n == 0 || kind.err == syscall.ENOSPC && w.failure() == nil && crash == killed {
+			lo, _ = w.bounds(crash != killed)
+		}
+		crash.crash(disk, newRand(seed))
+		l, k, err := w.recoverAndCheck(disk, disk, lo, hi, seed+9)
+		if errors.Is(err, syscall.EIO) { // the lost write-back is reported once
+			disk.Kill()
+			l, k, err = w.recoverAndCheck(disk, disk, lo, hi, seed+9)
+		}
+		if err == nil {
+			err = w.goOn(l, disk, k, seed+10)
+		}
+		if err != nil {
+			t.Errorf("%s, then %v: %v", where(), crash, err)
+			return 0
+		}
+	}
+	return fault.Ops()
+}
+
+// runWithFaults runs a script whose steps may fail. A log that is poisoned, or a node whose storage
+// failed, ends it; after an error at opening or closing the machine starts anew.
+func (w *world) runWithFaults(steps string) error {
+	if err := w.start(); err != nil {
+		if err := w.startAnew(); err != nil {
+			return err
+		}
+	}
+	for i := range len(steps) {
+		err := w.step(steps[i])
+		switch {
+		case err == nil:
+		case w.log.isClosed():
+			if err := w.startAnew(); err != nil {
+				return err
+			}
+		case w.failure() != nil:
+			return nil
+		}
+	}
+	return nil
+}
+
+// startAnew starts the machine again after an error at opening or closing.
+func (w *world) startAnew() error {
+	w.mem.PowerCut(memfs.KeepAll, nil)
+	l, k, err := w.recoverAndCheck(w.mem, w.mem, w.sure, w.acked, w.o.seed+1000)
+	if err != nil {
+		return fmt.Errorf("the store does not open again: %w", err)
+	}
+	w.adopt(l, k)
+	w.mem.Kill()
+	return w.start()
+}
+
+// failure says why the process has to end, nil if it goes on.
+func (w *world) failure() error { return errors.Join(w.log.failure(), w.fl.Err()) }
