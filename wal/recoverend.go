@@ -249,9 +249,6 @@ func (r *recovery) placeParts() {
 	for k < len(r.open) && !r.goesOn(k) {
 		k++
 	}
-	for k < len(r.open) && r.open[k].limit != 0 {
-		k++ // made ahead of an earlier cut: what is written behind a limit does not count
-	}
 	if k < len(r.open) {
 		l.cur, l.ready = r.open[k], slices.Clone(r.open[k+1:])
 	}
