@@ -40,6 +40,8 @@ type Config struct {
 	MessageMax int64
 	// Log receives what an operator should know; nil is silent.
 	Log *slog.Logger
+
+	files fsync.FS // the operating system's; tests make it fail
 }
 
 // Limits of the profile (docs/reference/limits.md).
@@ -71,6 +73,9 @@ type Node struct {
 func Open(c Config) (_ *Node, err error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.files == nil {
+		c.files = fsync.OS()
 	}
 	if c.MessageMax == 0 {
 		c.MessageMax = messageMaxDefault
@@ -111,13 +116,13 @@ func (n *Node) openStorage() error {
 		return err
 	}
 	// The descriptor for syncfs is opened before the first write and kept.
-	root, err := fsync.OS().OpenDir(parent)
+	root, err := n.c.files.OpenDir(parent)
 	if err != nil {
 		return err
 	}
 	n.flusher = fsync.NewFlusher(fsync.Options{Root: root, Event: n.flushEvent})
 	n.flusher.Start()
-	n.store, err = wal.OpenStore(fsync.OS(), n.c.Dir,
+	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
 		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Event: n.walEvent})
 	if err != nil {
 		return err

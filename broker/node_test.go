@@ -1,298 +1,209 @@
-package broker_test
+package broker
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"weida/broker"
-	"weida/broker/client"
-	"weida/broker/endpoint"
+	"github.com/quic-go/quic-go"
+
 	"weida/broker/wire"
-	"weida/fsync"
+	"weida/segment"
 )
 
-// rig is a node on a real directory and real QUIC, and a client's key that it trusts.
-type rig struct {
-	t      *testing.T
-	dir    string
-	config broker.Config
-	node   *broker.Node
-	key    *endpoint.Identity
-	trust  *endpoint.Trust
-}
-
-func newRig(t *testing.T) *rig {
-	t.Helper()
-	r := &rig{t: t, dir: t.TempDir()}
-	node := r.identity("node")
-	r.key = r.identity("client")
-	r.trust = endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode})
-	r.config = broker.Config{Dir: filepath.Join(r.dir, "n1"), Listen: "127.0.0.1:0", Identity: node,
-		Trust:      endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.key.Fingerprint(): endpoint.RoleClient}),
-		Queues:     []broker.QueueConfig{{Name: "demo", Group: 1}, {Name: "other", Group: 2}},
-		MessageMax: 8 << 20}
-	r.start()
-	t.Cleanup(func() { r.stop() })
-	return r
-}
-
-func (r *rig) identity(name string) *endpoint.Identity {
-	r.t.Helper()
-	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), r.dir, name)
-	if err != nil {
-		r.t.Fatal(err)
+// Each message gets the evidence it asked for or better, never less; offsets are dense.
+func TestEvidenceCoversTheWant(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Flushed))
+	if p.opened.Offer != wire.Stored(wire.Flushed) || p.opened.InFlight != inFlightMessagesMax {
+		t.Errorf("opened: %+v", p.opened)
 	}
-	return id
-}
-
-func (r *rig) start() {
-	r.t.Helper()
-	var err error
-	if r.node, err = broker.Open(r.config); err != nil {
-		r.t.Fatal(err)
+	first := p.put(1, "flushed by default")
+	if first.Evidence != wire.Stored(wire.Flushed) || first.Offset != 0 || first.Term == 0 {
+		t.Errorf("stored:flushed: %+v", first)
+	}
+	p.send(&wire.Publish{Seq: 2, Low: 2, Want: wire.Stored(wire.Written), Body: []byte("written")})
+	if e := frame[*wire.EvidenceFrame](p); !e.Evidence.Covers(wire.Stored(wire.Written)) || e.Offset != 1 || e.Term != first.Term {
+		t.Errorf("stored:written: %+v", e)
+	}
+	p.send(&wire.Publish{Seq: 3, Low: 3, Want: wire.Accepted(), Body: []byte("accepted")})
+	if e := frame[*wire.EvidenceFrame](p); e.Evidence != wire.Accepted() {
+		t.Errorf("accepted: %+v", e)
+	}
+	c := r.consumer("s", 10)
+	for i, body := range []string{"flushed by default", "written", "accepted"} {
+		c.get(uint64(i), 1, body)
 	}
 }
 
-func (r *rig) stop() {
-	if r.node == nil {
-		return
+// Evidence of many messages comes as few frames, in ranges in which sequence and offset rise together.
+func TestEvidenceComesInRanges(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	const n = 500
+	var all []wire.Frame
+	for seq := uint64(1); seq <= n; seq++ {
+		all = append(all, &wire.Publish{Seq: seq, Low: 1, Body: []byte("x")})
 	}
-	if err := r.node.Close(); err != nil {
-		r.t.Error(err)
-	}
-	r.node = nil
-}
-
-func (r *rig) client() *client.Client {
-	r.t.Helper()
-	c, err := client.Dial(r.t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: r.key, Trust: r.trust})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(c.Close)
-	return c
-}
-
-func (r *rig) producer(c *client.Client, want wire.Want) *client.Producer {
-	r.t.Helper()
-	p, err := c.Producer(r.t.Context(), "demo", client.ProducerOptions{Want: want})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return p
-}
-
-func publish(t *testing.T, p *client.Producer, body string) client.Result {
-	t.Helper()
-	res, err := p.Publish(t.Context(), client.Message{Body: strings.NewReader(body), Length: int64(len(body))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
-}
-
-// take consumes n messages and accepts the first accept of them.
-func take(t *testing.T, c *client.Client, sub string, n, accept int) []string {
-	t.Helper()
-	k, err := c.Consumer(t.Context(), "demo", client.ConsumerOptions{Subscription: sub, Limit: uint64(n)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
-	var got []string
-	for d, err := range k.Deliveries(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
+	p.send(all...)
+	frames := 0
+	for next := uint64(1); next <= n; frames++ {
+		e := frame[*wire.EvidenceFrame](p)
+		if e.First != next || e.Offset != next-1 {
+			t.Fatalf("range %+v, want it to start at %d", e, next)
 		}
-		b, err := io.ReadAll(d.Body())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, fmt.Sprintf("%d/%d %s", d.Offset, d.Attempt, b))
-		if len(got) <= accept {
-			if err := d.Accept(t.Context()); err != nil {
-				t.Fatal(err)
+		next += e.Count
+	}
+	if frames > n/10 {
+		t.Errorf("%d frames for %d messages sent at once", frames, n)
+	}
+}
+
+// What was accepted does not return; what was not does, with the next attempt, also after a restart.
+func TestSettlesOutliveTheNode(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Flushed))
+	for i, body := range []string{"accepted", "released", "rejected", "kept"} {
+		p.put(uint64(i+1), body)
+	}
+	c := r.consumer("s", 100)
+	accepted, released := c.get(0, 1, "accepted"), c.get(1, 1, "released")
+	rejected, kept := c.get(2, 1, "rejected"), c.get(3, 1, "kept")
+	c.settle(accepted, wire.Accept, wire.OK)
+	c.settle(accepted, wire.Accept, wire.StaleSettle)
+	c.settle(rejected, wire.Reject, wire.OK)
+	wrong := *kept
+	wrong.Term++
+	c.settle(&wrong, wire.Accept, wire.StaleSettle)
+	term := p.put(9, "late").Term
+	late := c.get(4, 1, "late")
+	c.send(&wire.Settle{Offset: released.Offset, Attempt: 1, Term: released.Term, Verb: wire.Release})
+	// The answer waits for a flush, the delivery does not.
+	for range 2 {
+		switch f := c.next().(type) {
+		case *wire.Settled:
+			if f.Offset != 1 || f.Code != wire.OK {
+				t.Errorf("release: %+v", f)
+			}
+		case *wire.Deliver:
+			if f.Offset != 1 || f.Attempt != 2 {
+				t.Errorf("after the release: %+v", f)
 			}
 		}
 	}
-	if stale, err := k.Flush(t.Context()); err != nil || len(stale) > 0 {
-		t.Fatal(stale, err)
-	}
-	return got
-}
-
-// TestFirstMessage: evidence as asked, what was accepted stays away, the rest comes again after a restart.
-func TestFirstMessage(t *testing.T) {
-	r := newRig(t)
-	c := r.client()
-	for i, want := range []wire.Want{wire.Stored(wire.Written), wire.Stored(wire.Flushed), wire.Accepted()} {
-		p := r.producer(c, want)
-		res := publish(t, p, fmt.Sprint("m", i))
-		if res.Outcome != client.OK || !res.Evidence.Covers(want) || res.Committed != (want.Replicas > 0) {
-			t.Fatalf("%v: %+v", want, res)
-		}
-		if res.Committed && res.Offset != uint64(i) {
-			t.Errorf("offset %d, want %d", res.Offset, i)
-		}
-		if err := p.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := fmt.Sprint(take(t, c, "s", 3, 1)); got != "[0/1 m0 1/1 m1 2/1 m2]" {
-		t.Fatal(got)
-	}
-	c.Close()
-	r.stop()
-	r.start()
-	if got := fmt.Sprint(take(t, r.client(), "s", 2, 2)); got != "[1/2 m1 2/2 m2]" {
-		t.Fatal(got)
+	r.close()
+	r.open()
+	c = r.consumer("s", 100)
+	c.get(1, 3, "released")
+	kept = c.get(3, 2, "kept")
+	c.get(4, 2, "late")
+	c.settle(late, wire.Accept, wire.StaleSettle) // of the life before
+	c.settle(kept, wire.Accept, wire.OK)
+	if e := r.producer(wire.Stored(wire.Flushed)).put(1, "new"); e.Offset != 5 || e.Term <= term {
+		t.Errorf("after a restart: offset %d in term %d, before it the term was %d", e.Offset, e.Term, term)
 	}
 }
 
-// TestBodies: every size comes back byte for byte, around the border between inline and large.
-func TestBodies(t *testing.T) {
-	r := newRig(t)
-	c := r.client()
-	p := r.producer(c, wire.Stored(wire.Flushed))
-	var bodies [][]byte
-	for _, n := range []int{0, 1, 255, wire.InlineMax - 1, wire.InlineMax, wire.InlineMax + 1, 200_000, 3 << 20} {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = byte(i*7 + n)
-		}
-		bodies = append(bodies, b)
-		res, err := p.Publish(t.Context(), client.Message{Body: bytes.NewReader(b), Length: int64(n)})
-		if err != nil || res.Outcome != client.OK || res.Evidence != wire.Stored(wire.Flushed) {
-			t.Fatalf("%d bytes: %+v %v", n, res, err)
-		}
+// A large body comes and goes on streams of its own, byte for byte; a broken one takes no offset.
+func TestLargeBodies(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Flushed))
+	body := pattern(5<<20 + 7)
+	digest := segment.DigestOf(body)
+	n := uint64(len(body))
+
+	wrong := digest
+	wrong[3]++
+	spoiled(fill(p.large(1, n), n, body, wrong))
+	p.refused(1, wire.BodyMismatch)
+	spoiled(fill(p.large(2, n), n+1, body, digest))
+	p.refused(2, wire.BodyMismatch)
+	spoiled(fill(p.large(3, n), n, body[:n-20], digest))
+	p.refused(3, wire.BodyBroken)
+	s := p.large(4, n)
+	s.CancelWrite(7)
+	p.refused(4, wire.BodyBroken)
+	spoiled(fill(p.large(5, n), n, append(body[:n:n], 'x'), digest))
+	p.refused(5, wire.BodyMismatch)
+
+	r.filled(fill(p.large(6, n), n, body, digest))
+	if e := frame[*wire.EvidenceFrame](p); e.First != 6 || e.Offset != 0 || e.Evidence != wire.Stored(wire.Flushed) {
+		t.Fatalf("a whole body: %+v", e)
 	}
-	c.Close()
-	r.stop()
-	r.start()
-	c = r.client()
-	k, err := c.Consumer(t.Context(), "demo", client.ConsumerOptions{Limit: uint64(len(bodies))})
+	p.put(7, "small")
+	r.close() // both come from the disk
+	r.open()
+	c := r.consumer("s", 2)
+	d := *frame[*wire.Deliver](c)
+	if !d.Large || d.Length != n || d.Digest != digest || d.Offset != 0 {
+		t.Fatalf("delivered %+v", d)
+	}
+	if got := c.body(&d); !bytes.Equal(got, body) {
+		t.Error("the body came back changed")
+	}
+	c.get(1, 1, "small")
+}
+
+// body reads a large delivery from its stream.
+func (l *line) body(d *wire.Deliver) []byte {
+	l.t.Helper()
+	s, err := l.conn.AcceptUniStream(l.ctx)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	defer k.Close()
-	i := 0
-	for d, err := range k.Deliveries(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(d.Body())
-		if err != nil || !bytes.Equal(b, bodies[i]) || d.Offset != uint64(i) {
-			t.Fatalf("message %d (offset %d): %d bytes, want %d, %v", i, d.Offset, len(b), len(bodies[i]), err)
-		}
-		i++
+	if uint64(s.StreamID()) != d.Stream {
+		l.t.Fatalf("stream %d, want %d", s.StreamID(), d.Stream)
 	}
-	if i != len(bodies) {
-		t.Errorf("%d of %d came", i, len(bodies))
+	if err := s.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		l.t.Fatal(err)
+	}
+	in := wire.NewReader(s)
+	if f, err := in.Next(); err != nil || f.(*wire.BodyHead).Length != d.Length {
+		l.t.Fatalf("a body's stream starts with %+v, %v", f, err)
+	}
+	b, err := io.ReadAll(in.Rest())
+	if err != nil || uint64(len(b)) != d.Length+16 || segment.Digest(b[d.Length:]) != d.Digest {
+		l.t.Fatalf("%d bytes and %v; want %d and the digest", len(b), err, d.Length)
+	}
+	return b[:d.Length]
+}
+
+// A second node on the same directory is turned away, and says which.
+func TestDirectoryInUse(t *testing.T) {
+	r := newRig(t, nil)
+	if _, err := Open(r.config); err == nil || !strings.Contains(err.Error(), r.config.Dir) {
+		t.Errorf("a second node: %v", err)
+	}
+	if e := r.producer(wire.Stored(wire.Flushed)).put(1, "x"); e.Offset != 0 {
+		t.Error("the first node was hurt")
 	}
 }
 
-// TestManyInOrder: asynchronous publishing keeps the order, and every message has one result.
-func TestManyInOrder(t *testing.T) {
-	r := newRig(t)
-	c := r.client()
-	p := r.producer(c, wire.Stored(wire.Written))
-	const n = 20_000
-	results := make(chan client.Result, n)
-	for i := range n {
-		m := client.Message{Body: strings.NewReader(fmt.Sprint(i)), Length: -1}
-		if err := p.Send(t.Context(), m, func(r client.Result) { results <- r }); err != nil {
-			t.Fatal(err)
+// A body above the bound is refused before it is read: its stream is stopped, nothing of it was taken.
+func TestOversizeBodyIsNotRead(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MessageMax = 1 << 20 })
+	p := r.producer(wire.Stored(wire.Written))
+	s := p.large(1, 1<<20+1)
+	p.refused(1, wire.TooLarge)
+	head := wire.Append(nil, &wire.BodyHead{Length: 1<<20 + 1})
+	var err error
+	for sent := 0; err == nil; {
+		var n int
+		n, err = s.Write(append(head, make([]byte, 64<<10)...))
+		if sent += n; sent > 16<<20 {
+			t.Fatal("a refused body was read")
 		}
 	}
-	if err := p.Close(t.Context()); err != nil {
-		t.Fatal(err)
+	var stop *quic.StreamError
+	if !errors.As(err, &stop) || !stop.Remote || wire.Code(stop.ErrorCode) != wire.TooLarge {
+		t.Errorf("the body's stream ended with %v", err)
 	}
-	offsets := make(map[uint64]uint64)
-	for range n {
-		res := <-results
-		if res.Outcome != client.OK || !res.Committed {
-			t.Fatalf("%+v", res)
-		}
-		offsets[res.Seq] = res.Offset
-	}
-	for seq := range uint64(n) {
-		if offsets[seq+1] != seq {
-			t.Fatalf("sequence %d has offset %d", seq+1, offsets[seq+1])
-		}
-	}
-	got := take(t, c, "s", n, n)
-	for i, s := range got {
-		if s != fmt.Sprintf("%d/1 %d", i, i) {
-			t.Fatalf("delivery %d is %s", i, s)
-		}
-	}
-}
-
-// TestRefusals: each typed, each without a trace in the queue (T-33, D-11).
-func TestRefusals(t *testing.T) {
-	r := newRig(t)
-	c := r.client()
-	open := func(queue string, want wire.Want) error {
-		_, err := c.Producer(t.Context(), queue, client.ProducerOptions{Want: want})
-		return err
-	}
-	code := func(err error, want wire.Code) {
-		t.Helper()
-		var e *wire.Error
-		if !errors.As(err, &e) || e.Code != want {
-			t.Errorf("%v, want %v", err, want)
-		}
-	}
-	code(open("nowhere", wire.Accepted()), wire.UnknownQueue)
-	code(open("demo", wire.Replicated(2, wire.Written)), wire.NotOffered)
-	code(open("demo", wire.Want{Persistence: wire.Written}), wire.NoLevel)
-	_, err := c.Consumer(t.Context(), "nowhere", client.ConsumerOptions{})
-	code(err, wire.UnknownQueue)
-	_, err = c.Consumer(t.Context(), "demo", client.ConsumerOptions{Subscription: "~x"})
-	code(err, wire.NotAllowed)
-
-	p := r.producer(c, wire.Stored(wire.Written))
-	big := int64(8<<20 + 1)
-	res, err := p.Publish(t.Context(), client.Message{Body: io.LimitReader(zeros{}, big), Length: big})
-	if err != nil || res.Outcome != client.Refused || res.Err.Code != wire.TooLarge {
-		t.Errorf("%+v %v", res, err)
-	}
-	res, err = p.Publish(t.Context(), client.Message{Body: strings.NewReader("x"), Length: 1, Want: wire.Replicated(3, wire.Flushed)})
-	if err != nil || res.Outcome != client.Refused || res.Err.Code != wire.NotOffered {
-		t.Errorf("%+v %v (D-15)", res, err)
-	}
-	if res := publish(t, p, "fine"); res.Outcome != client.OK || res.Offset != 0 {
-		t.Errorf("a refused message took an offset: %+v", res)
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
-
-// TestStrangers: a key that is not trusted, on either side, gets nowhere.
-func TestStrangers(t *testing.T) {
-	r := newRig(t)
-	stranger := r.identity("stranger")
-	c, err := client.Dial(t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: stranger, Trust: r.trust})
-	if err == nil {
-		defer c.Close()
-		_, err = c.Producer(t.Context(), "demo", client.ProducerOptions{Want: wire.Accepted()})
-	}
-	var unreachable *endpoint.UnreachableError
-	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "trust list") {
-		t.Errorf("a stranger: %v", err)
-	}
-	nobody := endpoint.NewTrust(nil)
-	_, err = client.Dial(t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: r.key, Trust: nobody})
-	var untrusted *endpoint.UntrustedError
-	if !errors.As(err, &untrusted) {
-		t.Errorf("a node that is not trusted: %v", err)
+	whole := make([]byte, 1<<20)
+	r.filled(fill(p.large(2, 1<<20), 1<<20, whole, segment.DigestOf(whole)))
+	if e := frame[*wire.EvidenceFrame](p); e.First != 2 || e.Offset != 0 {
+		t.Errorf("a body of exactly the bound: %+v", e)
 	}
 }

@@ -209,8 +209,11 @@ func (r deadlineReader) Read(b []byte) (int, error) {
 func copyBody(w raftstore.BodyWriter, stream *quic.ReceiveStream, length uint64) (digest segment.Digest, _ *wire.Error) {
 	r := wire.NewReader(deadlineReader{stream})
 	f, err := r.Next()
-	head, ok := f.(*wire.BodyHead)
-	if err != nil || !ok || head.Length != length {
+	var format *wire.FormatError
+	if err != nil && !errors.As(err, &format) {
+		return digest, &wire.Error{Code: wire.BodyBroken, Detail: "its stream ended before its first byte"}
+	}
+	if head, ok := f.(*wire.BodyHead); err != nil || !ok || head.Length != length {
 		return digest, &wire.Error{Code: wire.BodyMismatch, Detail: "its stream does not start with the announced length"}
 	}
 	var h segment.Hasher
