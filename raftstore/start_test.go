@@ -83,7 +83,7 @@ func (w *waiter) flushed(tag uint64) error {
 }
 
 // realHost opens a host with goroutines on real files.
-func realHost(t *testing.T, dir string, o HostOptions) (*Host, *wal.Store) {
+func realHost(t testing.TB, dir string, o HostOptions) (*Host, *wal.Store) {
 	t.Helper()
 	root, err := fsync.OS().OpenDir(dir)
 	if err != nil {
