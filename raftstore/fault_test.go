@@ -202,4 +202,35 @@ func TestNodeFailureIsSurfaced(t *testing.T) {
 	if m.now().Flushed != 1 {
 		t.Fatalf("marks %+v", m.now())
 	}
+	if err := r.host.Stop(); err == nil {
+		t.Fatal("stopped in order on storage that failed")
+	}
+	m.complete()
+}
+
+// A damaged log is refused with the place of the damage; the other groups open (T-30).
+func TestCorruptLogIsLocal(t *testing.T) {
+	r := newRig(t)
+	a, b := newKV(t, "a"), newKV(t, "b")
+	r.open(1, a)
+	r.open(2, b)
+	a.must(put("k", "a body to be damaged"))
+	b.must(put("k", "whole"))
+	r.settle()
+	r.stop()
+	seg := filepath.Join(rigDir, "groups", "1", "00000001.seg")
+	if err := r.disk.FlipBit(seg, segment.FirstBatch+300, 3); err != nil {
+		t.Fatal(err)
+	}
+	r.boot()
+	_, err := r.host.OpenOwner(1, newKV(t, "a again"), OwnerOptions{})
+	if ce, ok := errors.AsType[*segment.CorruptError](err); !ok || ce.Path != seg {
+		t.Fatalf("opened with %v", err)
+	}
+	again := newKV(t, "b again")
+	r.open(2, again)
+	if again.read("k") != "whole" {
+		t.Fatal("body differs")
+	}
+	r.stop()
 }

@@ -25,7 +25,7 @@ type (
 type Group interface {
 	// Propose hands a batch to the group. It never blocks and takes ownership of the batch and its
 	// buffers until Batch.Free. Exactly one answer follows for a batch that was taken: Machine.Appended or
-	// Machine.Dropped. On an error nothing was taken: ErrFull, ErrDiskFull, ErrReadOnly, ErrStopped,
+	// Machine.Dropped. On an error nothing was taken: ErrFull, ErrTooLarge, ErrBody, ErrReadOnly, ErrStopped,
 	// *NotLeaderError.
 	Propose(*Batch) error
 	// NewBody starts a body of n bytes in a file of its own (n > segment.InlineMax) and gives it its

@@ -82,6 +82,16 @@ func (w *waiter) flushed(tag uint64) error {
 	}
 }
 
+// flushedUpTo waits until an entry is flushed.
+func (w *waiter) flushedUpTo(i Index) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.marks.Flushed < i {
+		w.cond.Wait()
+	}
+	return w.bad
+}
+
 // realHost opens a host with goroutines on real files.
 func realHost(t testing.TB, dir string, o HostOptions) (*Host, *wal.Store) {
 	t.Helper()
@@ -214,6 +224,62 @@ func checkOrder(t *testing.T, lines []string, producers, messages int) {
 		if n != messages {
 			t.Errorf("producer %d: %d messages, want %d", p, n, messages)
 		}
+	}
+}
+
+// Stop under load: every proposal that was taken is answered once, and after Stop the machine is left
+// alone.
+func TestStopUnderLoad(t *testing.T) {
+	h, store := realHost(t, t.TempDir(), HostOptions{Shards: 2, InboxMessages: 50})
+	m := newWaiter()
+	if _, err := h.OpenOwner(1, m, OwnerOptions{Create: true}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var taken [4]uint64
+	for p := range taken {
+		wg.Go(func() {
+			for i := uint64(0); ; {
+				err := m.group.Propose(&Batch{Tag: uint64(p)<<32 | i, Items: []Item{note("x")}})
+				if errors.Is(err, ErrStopped) {
+					taken[p] = i
+					return
+				}
+				if err == nil {
+					i++
+				} else if !errors.Is(err, ErrFull) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	if err := m.flushedUpTo(20); err != nil {
+		t.Fatal(err)
+	}
+	m.group.Stop()
+	m.stopped.Store(true)
+	wg.Wait()
+	if err := errors.Join(h.Stop(), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if m.bad != nil {
+		t.Fatal(m.bad)
+	}
+	n := 0
+	for p, limit := range taken {
+		n += int(limit)
+		for i := range limit {
+			tag := uint64(p)<<32 | i
+			_, written := m.index[tag]
+			out, dropped := m.dropped[tag]
+			if written == dropped || dropped && out.Kind != Refused {
+				t.Fatalf("proposal %d of %d: written %v, dropped %v", i, p, written, out)
+			}
+		}
+	}
+	if len(m.index)+len(m.dropped) != n {
+		t.Fatalf("%d answers for %d proposals", len(m.index)+len(m.dropped), n)
 	}
 }
 
