@@ -295,6 +295,9 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 	l.promised = len(rows) == 0 && promise == l.lastSeg
 	l.last, s.last = p.after, p.after
 	l.lastSeg = segment.Position{Segment: s.file.Segment, Pos: s.end}
+	if p.void != 0 {
+		l.voided = l.lastSeg
+	}
 	l.commit = max(l.commit, a.Commit)
 	l.stalled, l.active = false, true
 }

@@ -56,7 +56,7 @@ func (l *Log) nextWork() *work {
 	if s := l.fullSegment(); s != nil {
 		return l.sealWork(s)
 	}
-	if l.trim {
+	if l.trim && l.voidsFlushed() {
 		l.trim = false
 		return l.trimWork()
 	}

@@ -84,8 +84,9 @@ type Log struct {
 	commit  segment.Index // greatest hint known
 	snap    Mark          // newest snapshot that is flushed and named by the manifest
 	terms   []termRun
-	pending refSet // bodies written here that no entry names yet
-	voidAll bool   // entries before base stand in the segments and must be voided by the next append
+	pending refSet           // bodies written here that no entry names yet
+	voidAll bool             // entries before base stand in the segments and must be voided by the next append
+	voided  segment.Position // end of the last batch with a truncation
 
 	waker   fsync.Waker
 	target  *fsync.Target

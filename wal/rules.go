@@ -12,6 +12,7 @@ var off struct {
 	cutNewSegment     bool // after a crash cut the log goes on in a new segment
 	cutManifest       bool // a crash cut is recorded in the manifest
 	sealFlush         bool // a segment is flushed before it is sealed
+	trimFlushedVoids  bool // a trim waits until every truncation is flushed
 	trimManifest      bool // the manifest says what is dropped before it is unlinked
 	promise           bool // every batch promises what is known to be flushed
 	promiseNotOwn     bool // never the batch's own start

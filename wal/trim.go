@@ -71,6 +71,20 @@ type trimPlan struct {
 	snap   Mark
 }
 
+// voidsFlushed reports whether every truncation is flushed, and asks for it if not. Entries that are
+// void only because of a record that a power cut may take stand again after it, and would have lost
+// those before them.
+func (l *Log) voidsFlushed() bool {
+	if off.trimFlushedVoids {
+		return true
+	}
+	if l.safe.Less(l.voided) {
+		l.RequestFlush()
+		return false
+	}
+	return !l.voidAll
+}
+
 func (l *Log) trimWork() *work {
 	p := l.planTrim()
 	if len(p.segs) == 0 && len(p.bodies) == 0 {
