@@ -158,7 +158,10 @@ func (c *crashRig) large(m *kv, key string) (Item, bool) {
 		return it, false
 	}
 	if c.rng.IntN(4) == 0 { // left alone: nobody names it
-		w.Write(body[:100])
+		_, err := w.Write(body[:100])
+		if err != nil && !c.fs.Dead() {
+			c.t.Errorf("write a body: %v", err)
+		}
 		return it, false
 	}
 	if _, err := w.Write(body); err != nil {
@@ -179,7 +182,9 @@ func bodyOf(cmd string, limit int) []byte {
 		n = int(rng.Uint64() % uint64(limit))
 	}
 	b := make([]byte, n)
-	rng.Read(b)
+	if _, err := rng.Read(b); err != nil {
+		panic(err)
+	}
 	return b
 }
 

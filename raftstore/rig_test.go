@@ -154,7 +154,6 @@ type kv struct {
 	applied []string            // one line per item
 	entries []Index
 	marks   []Marks
-	moved   int
 	role    Role
 	term    Term
 	lastI   Index

@@ -54,6 +54,7 @@ func (w *waiter) Moved(m Marks)                        { w.do(func() { w.marks =
 func (w *waiter) Role(Role, Term, Leader)              {}
 func (w *waiter) Snapshot() Source                     { panic("no snapshots of a waiter") }
 func (w *waiter) Restore(Source) error                 { return errors.New("no snapshots of a waiter") }
+
 func (w *waiter) Apply(_ Term, i Index, items []Item) {
 	w.do(func() {
 		if i != w.last+1 {
