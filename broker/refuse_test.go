@@ -1,0 +1,203 @@
+package broker
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weida/broker/wire"
+	"weida/fsync"
+	"weida/fsync/faultfs"
+)
+
+// What a stream may not be opened for ends it with one typed frame.
+func TestStreamsThatAreRefused(t *testing.T) {
+	r := newRig(t, nil)
+	conn := r.dial()
+	stored := wire.Stored(wire.Written)
+	publish := &wire.Publish{Seq: 1, Low: 1, Body: []byte("x")}
+	for _, c := range []struct {
+		name  string
+		first wire.Frame
+		code  wire.Code
+	}{
+		{"unknown queue, producer", &wire.OpenProducer{Queue: "nope", Want: stored}, wire.UnknownQueue},
+		{"unknown queue, consumer", &wire.OpenConsumer{Queue: "nope"}, wire.UnknownQueue},
+		{"no queue", &wire.OpenProducer{Want: stored}, wire.UnknownQueue},
+		{"T-33: replicated of one replica", &wire.OpenProducer{Queue: "demo", Want: wire.Replicated(2, wire.Written)},
+			wire.NotOffered},
+		{"producer id", &wire.OpenProducer{Queue: "demo", Want: stored, Producer: "p"}, wire.NotOffered},
+		{"a broker's subscription id", &wire.OpenConsumer{Queue: "demo", Subscription: "~1"}, wire.NotAllowed},
+		{"no open frame", publish, wire.Malformed},
+	} {
+		l := r.line(conn, c.first)
+		t.Run(c.name, func(*testing.T) { l.end(c.code) })
+		if _, err := l.in.Next(); err == nil {
+			t.Errorf("%s: the stream goes on", c.name)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		raw  []byte
+	}{
+		{"D-4: stored without a level", []byte{1, 8, 4, 'd', 'e', 'm', 'o', 0, 2, 0}},
+		{"D-6: replicated of one", []byte{1, 9, 4, 'd', 'e', 'm', 'o', 0, 3, 2, 1}},
+		{"unknown frame", []byte{63, 0}},
+		{"giant length", []byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+	} {
+		l := r.line(conn)
+		if _, err := l.stream.Write(c.raw); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(c.name, func(*testing.T) { l.end(wire.Malformed) })
+	}
+	l := r.line(conn)
+	if _, err := l.stream.Write([]byte{1, 8, 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("ended inside a frame", func(*testing.T) { l.end(wire.Malformed) })
+}
+
+// A message that is refused takes no offset; what came before and after it stands.
+func TestMessagesThatAreRefused(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MessageMax = 1000 })
+	p := r.producer(wire.Stored(wire.Written))
+	if e := p.put(1, "first"); e.Offset != 0 {
+		t.Fatalf("%+v", e)
+	}
+	p.send(&wire.Publish{Seq: 2, Low: 1, Want: wire.Replicated(3, wire.Flushed), Body: []byte("x")})
+	p.refused(2, wire.NotOffered)
+	p.send(&wire.Publish{Seq: 3, Low: 1, Body: make([]byte, 1001)})
+	p.refused(3, wire.TooLarge)
+	p.send(&wire.Publish{Seq: 4, Low: 1, Headers: []byte("h"), Body: []byte("x")})
+	p.refused(4, wire.NotOffered)
+	if e := p.put(7, "last"); e.Offset != 1 {
+		t.Fatalf("%+v", e)
+	}
+	p.send(&wire.Publish{Seq: 7, Low: 1, Body: []byte("again")})
+	p.end(wire.BadSequence)
+
+	// Whole messages in front of bytes that are no frame are answered, then the stream ends.
+	p = r.producer(wire.Stored(wire.Written))
+	raw := wire.Append(nil, &wire.Publish{Seq: 1, Low: 1, Body: []byte("before the garbage")})
+	if _, err := p.stream.Write(append(raw, 63, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if e := frame[*wire.EvidenceFrame](p); e.First != 1 || e.Offset != 2 {
+		t.Errorf("%+v", e)
+	}
+	p.end(wire.Malformed)
+
+	c := r.consumer("s", 100)
+	c.get(0, 1, "first")
+	c.get(1, 1, "last")
+	c.get(2, 1, "before the garbage")
+	c.send(&wire.Publish{Seq: 1, Low: 1})
+	c.end(wire.Malformed)
+}
+
+// One subscription, one consumer: the later one gets what the earlier one did not settle.
+func TestSecondAttachSupersedes(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	p.put(1, "a")
+	p.put(2, "b")
+	first := r.consumer("s", 10)
+	a := first.get(0, 1, "a")
+	first.get(1, 1, "b")
+	first.settle(a, wire.Accept, wire.OK)
+	second := r.consumer("s", 10)
+	if second.opened.Delivered != 2 || second.opened.Limit != 10 {
+		t.Errorf("resumed: %+v", second.opened)
+	}
+	first.end(wire.Superseded)
+	second.get(1, 2, "b")
+}
+
+// Credit is an absolute limit: a lower one and the same one change nothing.
+func TestCredit(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	c := r.consumer("s", 0)
+	for i, body := range []string{"a", "b", "c"} {
+		p.put(uint64(i+1), body)
+	}
+	c.send(&wire.Credit{Limit: 2})
+	a, _ := c.get(0, 1, "a"), c.get(1, 1, "b")
+	c.send(&wire.Credit{Limit: 1}, &wire.Credit{Limit: 2})
+	c.settle(a, wire.Accept, wire.OK) // frees no credit; the answer comes without a delivery before it
+	c.send(&wire.Credit{Limit: 3})
+	c.get(2, 1, "c")
+}
+
+// The end of a consumer gives back what it did not settle; an ephemeral one leaves nothing behind.
+func TestLeaving(t *testing.T) {
+	r := newRig(t, nil)
+	r.producer(wire.Stored(wire.Written)).put(1, "a")
+	for attempt := uint64(1); attempt <= 3; attempt++ {
+		c := r.consumer("", 10)
+		if c.opened.Delivered != 0 {
+			t.Errorf("an ephemeral subscription was resumed: %+v", c.opened)
+		}
+		c.get(0, attempt, "a")
+		if attempt == 2 {
+			c.conn.Close() // or the whole connection
+		} else if err := c.stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A full disk refuses messages as not stored, nothing else ends, and admission resumes by itself.
+func TestDiskFull(t *testing.T) {
+	files := faultfs.New(fsync.OS())
+	r := newRig(t, func(c *Config) { c.files = files })
+	p := r.producer(wire.Stored(wire.Written))
+	p.put(1, "before")
+	c := r.consumer("s", 10)
+	before := c.get(0, 1, "before")
+	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: "*.seg"}, 1, 1, fsync.ErrDiskFull)
+	p.send(&wire.Publish{Seq: 2, Low: 1, Body: []byte("lost")})
+	p.refused(2, wire.DiskFull)
+	if e := p.put(3, "after"); e.Offset != 1 {
+		t.Errorf("after the disk had room again: %+v", e)
+	}
+	c.get(1, 1, "after")
+	c.settle(before, wire.Accept, wire.OK)
+}
+
+// A queue whose flush failed refuses, tells who waited for the flush that it is unknown, and is read
+// on; another queue of the node goes on (T-30).
+func TestFlushFails(t *testing.T) {
+	files := faultfs.New(fsync.OS())
+	r := newRig(t, func(c *Config) { c.files = files })
+	p := r.producer(wire.Stored(wire.Flushed))
+	p.put(1, "before")
+	segments := filepath.Join(r.config.Dir, "groups", "1", "*.seg")
+	files.Fail(faultfs.Match{Op: faultfs.OpSync, Path: segments}, 1, 1, errors.New("input/output error"))
+	p.send(&wire.Publish{Seq: 2, Low: 1, Body: []byte("unknown")})
+	if f := frame[*wire.Indeterminate](p); f.Seq != 2 || f.Code != wire.StoreFailed {
+		t.Errorf("%+v", f)
+	}
+	p.send(&wire.Publish{Seq: 3, Low: 1, Body: []byte("x")})
+	p.refused(3, wire.ReadOnly)
+	other := r.line(r.dial(), &wire.OpenProducer{Queue: "other", Want: wire.Stored(wire.Flushed)})
+	frame[*wire.Opened](other)
+	if e := other.put(1, "fine"); e.Evidence != wire.Stored(wire.Flushed) {
+		t.Errorf("%+v", e)
+	}
+	r.closeBroken()
+}
+
+// closeBroken is close for a node whose storage failed: it says so.
+func (r *rig) closeBroken() {
+	r.t.Helper()
+	if err := r.node.Close(); err == nil || !strings.Contains(err.Error(), "input/output error") {
+		r.t.Errorf("a node with a failed flush closed with %v", err)
+	}
+	r.node = nil
+}
