@@ -31,7 +31,7 @@ type consumer struct {
 	queue   *nodeQueue
 	id      uint64
 	sub     string
-	out     *outbox // settled frames; deliveries are written by the deliverer between them
+	out     *outbox // answers to settles; deliveries are written between them
 
 	mu       sync.Mutex
 	bell     chan struct{}  // holds one: events wait
@@ -56,19 +56,44 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	if err := c.command(ctx, attach); err != nil {
 		s.refuse(stream, &wire.Error{Code: refusal(err), Detail: err.Error()})
 	} else {
-		var deliverer sync.WaitGroup
-		deliverer.Go(func() { c.deliver(ctx, stream); stream.CancelRead(0) })
-		err := c.read(ctx, r)
-		c.end()
-		cancel()
-		deliverer.Wait()
-		s.refuse(stream, err)
+		s.refuse(stream, c.run(ctx, cancel, stream, r))
 	}
 	cancel()
 	q.mu.Lock()
 	delete(q.consumers, c.id)
 	q.mu.Unlock()
 	c.leave()
+}
+
+// run reads the client's frames while two goroutines write: one deliveries, one the answers to
+// settles, which do not wait for a body that the client will read later. They write whole frames.
+func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, r *wire.Reader) *wire.Error {
+	out := &sharedWriter{w: stream}
+	var writers sync.WaitGroup
+	writers.Go(func() { c.deliver(ctx, out); stream.CancelRead(0) })
+	writers.Go(func() {
+		if err := c.out.run(out); err != nil {
+			stream.CancelRead(0) // the client is gone; the reader ends, too
+		}
+	})
+	err := c.read(ctx, r)
+	c.end()
+	cancel()
+	c.out.close()
+	writers.Wait()
+	return err
+}
+
+// sharedWriter lets several goroutines write; each Write is whole.
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *sharedWriter) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b)
 }
 
 func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) {
@@ -122,6 +147,7 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 			}
 			cmds = cmds[:0]
 		}
+		c.out.await()
 		f, err := r.Next()
 		if err != nil {
 			if len(cmds) > 0 { // whole frames that came before a broken one
@@ -138,8 +164,8 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 			if !c.settleRoom() {
 				return nil
 			}
-			cmds = append(cmds, queue.Command{Kind: queue.Settle, Subscription: c.sub, Offset: f.Offset,
-				Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb)})
+			cmds = append(cmds, queue.Command{Kind: queue.Settle, Subscription: c.sub, Session: c.id,
+				Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb)})
 		default:
 			return &wire.Error{Code: wire.Malformed, Detail: "a consumer's stream carries CREDIT and SETTLE only"}
 		}
@@ -179,7 +205,7 @@ func (c *consumer) settled(f wire.Settled) {
 	c.settling--
 	c.mu.Unlock()
 	c.room.Signal()
-	c.ring()
+	c.out.wake()
 }
 
 func (c *consumer) ring() {
@@ -189,8 +215,8 @@ func (c *consumer) ring() {
 	}
 }
 
-// deliver writes what the queue assigned, and answers to settles, until the stream or ctx ends.
-func (c *consumer) deliver(ctx context.Context, stream *quic.Stream) {
+// deliver writes what the queue assigned until the stream or ctx ends.
+func (c *consumer) deliver(ctx context.Context, stream io.Writer) {
 	defer c.end()
 	var buf []byte
 	for {
@@ -203,7 +229,7 @@ func (c *consumer) deliver(ctx context.Context, stream *quic.Stream) {
 		events := c.events
 		c.events = nil
 		c.mu.Unlock()
-		buf = c.out.take(buf[:0])
+		buf = buf[:0]
 		for _, e := range events {
 			var err error
 			if buf, err = c.eventFrame(ctx, stream, buf, e); err != nil {
@@ -228,7 +254,7 @@ func write(w io.Writer, b []byte) error {
 var errSuperseded = errors.New("superseded")
 
 // eventFrame appends an effect's frame to buf, which it writes when it is large.
-func (c *consumer) eventFrame(ctx context.Context, stream *quic.Stream, buf []byte, e queue.Effect) ([]byte, error) {
+func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte, e queue.Effect) ([]byte, error) {
 	switch e.Kind {
 	case queue.Attached:
 		return wire.Append(buf, &wire.Opened{Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
@@ -276,7 +302,7 @@ func (w deadlineWriter) Write(b []byte) (int, error) {
 }
 
 // deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it.
-func (c *consumer) deliverLarge(ctx context.Context, stream *quic.Stream, f *wire.Deliver,
+func (c *consumer) deliverLarge(ctx context.Context, stream io.Writer, f *wire.Deliver,
 	body raftstore.BodyReader, large *queue.Large) error {
 	to, err := c.session.conn.OpenUniStreamSync(ctx)
 	if err != nil {

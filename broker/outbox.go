@@ -7,23 +7,42 @@ import (
 	"weida/broker/wire"
 )
 
-// outbox gathers frames from many goroutines and writes them to one stream. What it holds is bounded
-// by what its session may have unanswered.
+// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
+const outboxMax = 128 << 10
+
+// outbox gathers frames from many goroutines and writes them to one stream. Who reads requests calls
+// await before each, so that a client that reads no answers is not read on; what the outbox holds is
+// bounded by that and by what the session may have unanswered.
 type outbox struct {
 	mu       sync.Mutex
 	bell     chan struct{}       // holds one: there is something to write, or it was closed
+	room     *sync.Cond          // of mu: something was written, or nothing will be any more
 	buf      []byte              // guarded by mu
 	evidence *wire.EvidenceFrame // guarded by mu; the last evidence, as long as it can grow
 	done     bool                // guarded by mu
+	failed   bool                // guarded by mu; run has ended
 }
 
-func newOutbox() *outbox { return &outbox{bell: make(chan struct{}, 1)} }
+func newOutbox() *outbox {
+	o := &outbox{bell: make(chan struct{}, 1)}
+	o.room = sync.NewCond(&o.mu)
+	return o
+}
+
+// await returns when there is room for another answer, or when none will be written any more.
+func (o *outbox) await() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.buf) >= outboxMax && !o.failed {
+		o.room.Wait()
+	}
+}
 
 // add queues a frame. Evidence that continues the one before it joins it.
 func (o *outbox) add(f wire.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.done {
+	if o.done || o.failed {
 		return
 	}
 	e, ok := f.(*wire.EvidenceFrame)
@@ -54,16 +73,6 @@ func (o *outbox) closeEvidence() {
 	}
 }
 
-// take appends everything queued so far to dst.
-func (o *outbox) take(dst []byte) []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closeEvidence()
-	dst = append(dst, o.buf...)
-	o.buf = o.buf[:0]
-	return dst
-}
-
 // wake lets the writer take what was added. It never blocks.
 func (o *outbox) wake() {
 	select {
@@ -80,8 +89,14 @@ func (o *outbox) close() {
 	o.wake()
 }
 
-// run writes until close, or until the stream fails.
+// run writes until close, or until the stream fails. Frames are written whole.
 func (o *outbox) run(w io.Writer) error {
+	defer func() {
+		o.mu.Lock()
+		o.failed = true
+		o.mu.Unlock()
+		o.room.Broadcast()
+	}()
 	var spare []byte
 	for range o.bell {
 		o.mu.Lock()
@@ -89,10 +104,9 @@ func (o *outbox) run(w io.Writer) error {
 		out, done := o.buf, o.done
 		o.buf = spare[:0]
 		o.mu.Unlock()
-		if len(out) > 0 {
-			if _, err := w.Write(out); err != nil {
-				return err
-			}
+		o.room.Broadcast()
+		if err := write(w, out); err != nil {
+			return err
 		}
 		spare = out
 		if done {

@@ -94,6 +94,7 @@ func (p *producer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 		if !r.Buffered() {
 			p.propose(ctx)
 		}
+		p.out.await()
 		f, err := r.Next()
 		if err != nil {
 			p.propose(ctx)

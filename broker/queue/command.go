@@ -37,7 +37,7 @@ const SubscriptionMax = 64
 type Command struct {
 	Kind         Kind
 	Subscription string
-	Session      uint64 // of Attach, Detach: which session holds the subscription
+	Session      uint64 // of Attach, Detach: who holds the subscription; of Settle: who gets the answer
 	Limit        uint64 // of Attach, Limit: absolute number of deliveries allowed
 	Offset       uint64 // of Settle, with Attempt and Term
 	Attempt      uint64
@@ -66,6 +66,7 @@ func (c *Command) Append(dst []byte) []byte {
 		dst = appendText(dst, c.Subscription)
 	case Settle:
 		dst = appendText(dst, c.Subscription)
+		dst = binary.AppendUvarint(dst, c.Session)
 		dst = binary.AppendUvarint(dst, c.Offset)
 		dst = binary.AppendUvarint(dst, c.Attempt)
 		dst = binary.AppendUvarint(dst, c.Term)
@@ -89,7 +90,7 @@ func Decode(b []byte) (Command, error) {
 	case Unsubscribe:
 		c.Subscription = d.text()
 	case Settle:
-		c.Subscription = d.text()
+		c.Subscription, c.Session = d.text(), d.uint()
 		c.Offset, c.Attempt, c.Term = d.uint(), d.uint(), d.uint()
 		c.Verb = Verb(d.byte())
 		if c.Verb < Accept || c.Verb > Reject {

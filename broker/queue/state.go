@@ -188,10 +188,7 @@ func (s *State) unsubscribe(id string) {
 // settle takes effect only on the very delivery that is open: an old settle never hits another message.
 func (s *State) settle(c Command, out []Effect) []Effect {
 	sub := s.sub(c.Subscription)
-	e := Effect{Kind: Stale, Offset: c.Offset, Attempt: c.Attempt}
-	if sub != nil {
-		e.Session = sub.session
-	}
+	e := Effect{Kind: Stale, Session: c.Session, Offset: c.Offset, Attempt: c.Attempt}
 	d, ok := s.open[c.Offset]
 	ref, _, present := s.present.get(c.Offset)
 	if !ok || !present || d.sub != c.Subscription || d.attempt != c.Attempt || ref.Term != c.Term {

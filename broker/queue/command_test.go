@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"encoding/hex"
+	"testing"
+)
+
+// The bytes of commands stand in logs: they never change.
+func TestCommandBytes(t *testing.T) {
+	for _, c := range []struct {
+		command Command
+		bytes   string
+	}{
+		{Command{Kind: Publish}, "01"},
+		{Command{Kind: Attach, Subscription: "s", Session: 300, Limit: 2}, "020173ac0202"},
+		{Command{Kind: Detach, Subscription: "s", Session: 300}, "030173ac02"},
+		{Command{Kind: DetachAll}, "04"},
+		{Command{Kind: Limit, Subscription: "s", Limit: 9}, "05017309"},
+		{Command{Kind: Settle, Subscription: "s", Session: 3, Offset: 17, Attempt: 1, Term: 6, Verb: Reject},
+			"06017303110106" + "03"},
+		{Command{Kind: Unsubscribe, Subscription: "s"}, "070173"},
+	} {
+		if got := hex.EncodeToString(c.command.Append(nil)); got != c.bytes {
+			t.Errorf("%+v: %s, want %s", c.command, got, c.bytes)
+		}
+		raw, _ := hex.DecodeString(c.bytes)
+		if got, err := Decode(raw); err != nil || got != c.command {
+			t.Errorf("%s: %+v, %v", c.bytes, got, err)
+		}
+		for cut := range len(raw) {
+			if got, err := Decode(raw[:cut]); err == nil {
+				t.Errorf("%s cut at %d: %+v", c.bytes, cut, got)
+			}
+		}
+		if got, err := Decode(append(raw, 0)); err == nil {
+			t.Errorf("%s and a byte more: %+v", c.bytes, got)
+		}
+	}
+	for _, raw := range []string{"", "00", "08", "ff", "0601730311010600", "0601730311010604"} {
+		b, _ := hex.DecodeString(raw)
+		if got, err := Decode(b); err == nil {
+			t.Errorf("%q: %+v", raw, got)
+		}
+	}
+}
+
+// The answer to a settle belongs to who asked, also when another session has the subscription by
+// then: the two never learn of each other's settles.
+func TestSettleIsAnsweredToWhoAsked(t *testing.T) {
+	s := &State{}
+	s.Apply(Command{Kind: Publish, Body: Ref{Term: 1, Seq: 1}}, nil)
+	s.Apply(Command{Kind: Attach, Subscription: "a", Session: 1, Limit: 9}, nil)
+	s.Apply(Command{Kind: Attach, Subscription: "a", Session: 2, Limit: 9}, nil)
+	old := Command{Kind: Settle, Subscription: "a", Session: 1, Attempt: 1, Term: 1, Verb: Accept}
+	if e := s.Apply(old, nil); len(e) != 1 || e[0].Kind != Stale || e[0].Session != 1 {
+		t.Errorf("session 1 settles what session 2 has: %+v", e)
+	}
+	now := Command{Kind: Settle, Subscription: "a", Session: 2, Attempt: 2, Term: 1, Verb: Accept}
+	if e := s.Apply(now, nil); len(e) != 2 || e[0].Kind != Settled || e[0].Session != 2 {
+		t.Errorf("session 2 settles what it has: %+v", e)
+	}
+}
