@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -24,13 +25,13 @@ type QueueConfig struct {
 	Group raftstore.GroupID
 }
 
-// Config says how a node runs. Dir, Listen, Identity and Trust are required.
+// Config says how a node runs. Dir, Listen and Trust are required.
 type Config struct {
 	// Dir is the data directory; it is made if absent. Its parent has to exist.
 	Dir string
 	// Listen is the UDP address; port 0 takes a free one.
 	Listen string
-	// Identity is the node's key pair.
+	// Identity is the node's key pair; nil keeps one in the data directory (node.key, node.crt).
 	Identity *endpoint.Identity
 	// Trust says which keys may connect, and as what.
 	Trust *endpoint.Trust
@@ -38,6 +39,8 @@ type Config struct {
 	Queues []QueueConfig
 	// MessageMax is the largest message in bytes; 1 GiB if zero.
 	MessageMax int64
+	// Keep names files of the process in the data directory that are no concern of the store.
+	Keep []string
 	// Log receives what an operator should know; nil is silent.
 	Log *slog.Logger
 
@@ -96,7 +99,12 @@ func Open(c Config) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	n.listener, err = endpoint.Listen(endpoint.ListenOptions{Addr: c.Listen, Identity: c.Identity, Trust: c.Trust})
+	if n.c.Identity == nil {
+		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, c.Dir, "node"); err != nil {
+			return nil, err
+		}
+	}
+	n.listener, err = endpoint.Listen(endpoint.ListenOptions{Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +118,11 @@ func (n *Node) openStorage() error {
 	if err := fsync.CheckKernel(); err != nil {
 		return err
 	}
-	parent := filepath.Dir(filepath.Clean(n.c.Dir))
+	// The directory may be a mount point; before it is made, its parent stands for its file system.
+	parent := filepath.Clean(n.c.Dir)
+	if _, err := fsync.Mode(parent); errors.Is(err, fs.ErrNotExist) {
+		parent = filepath.Dir(parent)
+	}
 	boot, err := fsync.BootID(parent)
 	if err != nil {
 		return err
@@ -123,7 +135,7 @@ func (n *Node) openStorage() error {
 	n.flusher = fsync.NewFlusher(fsync.Options{Root: root, Event: n.flushEvent})
 	n.flusher.Start()
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
-		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Event: n.walEvent})
+		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Keep: n.c.Keep, Event: n.walEvent})
 	if err != nil {
 		return err
 	}
@@ -150,6 +162,9 @@ func (n *Node) openQueue(qc QueueConfig) error {
 
 // Addr is the address the node listens on.
 func (n *Node) Addr() net.Addr { return n.listener.Addr() }
+
+// Fingerprint is the node's identity.
+func (n *Node) Fingerprint() endpoint.Fingerprint { return n.c.Identity.Fingerprint() }
 
 // Failed is closed when the node's storage failed as a whole: the process must end.
 func (n *Node) Failed() <-chan struct{} { return n.host.Failed() }

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"weida/broker/client"
+	"weida/broker/endpoint"
+	"weida/fsync"
+)
+
+// nodeFile is a node's configuration: identity, paths, addresses and node-wide numbers, never a queue (T-26).
+type nodeFile struct {
+	Name       string       `yaml:"name"`
+	Data       string       `yaml:"data"`   // data directory, relative to the file
+	Listen     string       `yaml:"listen"` // UDP address
+	MessageMax int64        `yaml:"messageMax,omitempty"`
+	Trust      []trustEntry `yaml:"trust"`
+}
+
+type trustEntry struct {
+	Fingerprint string `yaml:"fingerprint"`
+	Role        string `yaml:"role"`
+}
+
+// contextFile says where a client finds its broker and as whom it comes.
+type contextFile struct {
+	Addresses []string `yaml:"addresses"`
+	Nodes     []string `yaml:"nodes"` // fingerprints
+	Keys      string   `yaml:"keys"`  // directory, relative to the file
+	Name      string   `yaml:"name"`  // of the key in it
+}
+
+const configFileMax = 1 << 20
+
+// readYAML decodes a file strictly: an unknown key is shown with its line and the nearest known one.
+func readYAML(path string, into any) error {
+	b, err := fsync.ReadFile(fsync.OS(), path, configFileMax)
+	if err != nil {
+		return err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField())
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("%s: %s%s\nnothing was started or changed", path, err, nearest(err.Error(), into))
+	}
+	return nil
+}
+
+var unknownField = regexp.MustCompile(`unknown field "([^"]+)"`)
+
+// nearest names the known key that an unknown one is most like.
+func nearest(message string, into any) string {
+	m := unknownField.FindStringSubmatch(message)
+	if m == nil {
+		return ""
+	}
+	if m[1] == "queues" || m[1] == "queue" {
+		return "\nqueues are not configured in a node file"
+	}
+	best, distance := "", 4
+	for _, k := range keys(reflect.TypeOf(into)) {
+		if d := editDistance(m[1], k); d < distance {
+			best, distance = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("\ndid you mean %q?", best)
+}
+
+func keys(t reflect.Type) (names []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		names = append(append(names, name), keys(t.Field(i).Type)...)
+	}
+	return names
+}
+
+// editDistance counts the letters to change, add or leave out.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func writeYAML(path string, v any) error {
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return fsync.WriteFileAtomic(fsync.OS(), filepath.Dir(path), filepath.Base(path), b)
+}
+
+// beside makes a path of a file absolute from the file's own place.
+func beside(file, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
+}
+
+func (n *nodeFile) trust() (*endpoint.Trust, error) {
+	roles := make(map[endpoint.Fingerprint]endpoint.Role)
+	for i, e := range n.Trust {
+		f, err := endpoint.ParseFingerprint(e.Fingerprint)
+		if err != nil {
+			return nil, fmt.Errorf("trust[%d]: %w", i, err)
+		}
+		role := endpoint.Role(e.Role)
+		if !role.Valid() {
+			return nil, fmt.Errorf("trust[%d]: role %q: the roles are client, admin and node", i, e.Role)
+		}
+		roles[f] = role
+	}
+	return endpoint.NewTrust(roles), nil
+}
+
+func loadContext(cmd *cobra.Command) (client.Options, error) {
+	path, err := cmd.Flags().GetString("context")
+	if err != nil {
+		return client.Options{}, err
+	}
+	if path == "" {
+		path = os.Getenv("WEIDA_CONTEXT")
+	}
+	if path == "" {
+		path = filepath.Join(defaultDev, "context.yaml")
+	}
+	var c contextFile
+	err = readYAML(path, &c)
+	if errors.Is(err, fs.ErrNotExist) {
+		return client.Options{}, &exitError{statusUnreachable, fmt.Errorf("no context file at %s, so there is no "+
+			"address to go to; nothing was sent; start a node with `%s dev`, or name a file with --context", path, self())}
+	}
+	if err != nil {
+		return client.Options{}, err
+	}
+	roles := make(map[endpoint.Fingerprint]endpoint.Role)
+	for _, s := range c.Nodes {
+		f, err := endpoint.ParseFingerprint(s)
+		if err != nil {
+			return client.Options{}, fmt.Errorf("%s: nodes: %w", path, err)
+		}
+		roles[f] = endpoint.RoleNode
+	}
+	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), beside(path, c.Keys), c.Name)
+	if err != nil {
+		return client.Options{}, err
+	}
+	return client.Options{Addrs: c.Addresses, Identity: id, Trust: endpoint.NewTrust(roles)}, nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weida/broker/wire"
+	"weida/segment"
+)
+
+func newExplain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [CODE]",
+		Short: "say what an error code means, for your data too, and what to do",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				for _, i := range wire.Codes {
+					fmt.Printf("E%d  %-20s %s\n", uint64(i.Code), i.Name, i.Meaning)
+				}
+				return nil
+			}
+			n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToUpper(args[0]), "E"), 10, 64)
+			i, ok := wire.Lookup(wire.Code(n))
+			if err != nil || !ok {
+				return fmt.Errorf("%q is no code of this version; `explain` alone lists them", args[0])
+			}
+			fmt.Printf("E%d %s\n\nWhat happened:  %s\nYour data:      %s\nWhat to do:     %s\nRetry:          %s\n",
+				uint64(i.Code), i.Name, i.Meaning, i.Effect, i.Remedy, i.Retry)
+			return nil
+		},
+	}
+}
+
+func newVersion() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "print version, commit and format version", Args: cobra.NoArgs}
+	output := outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		asJSON, err := output()
+		if err != nil {
+			return err
+		}
+		version, commit, toolchain := "devel", "unknown", ""
+		if b, ok := debug.ReadBuildInfo(); ok {
+			version, toolchain = b.Main.Version, b.GoVersion
+			for _, s := range b.Settings {
+				if s.Key == "vcs.revision" {
+					commit = s.Value
+				}
+			}
+		}
+		if asJSON {
+			return json.NewEncoder(os.Stdout).Encode(map[string]any{
+				"version": version, "commit": commit, "go": toolchain, "store_format": segment.Version})
+		}
+		fmt.Printf("weida %s, commit %s, %s, store format %d\n", version, commit, toolchain, segment.Version)
+		return nil
+	}
+	return cmd
+}

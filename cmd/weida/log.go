@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"weida/fsync"
+	"weida/segment"
+	"weida/wal"
+)
+
+func newLog() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "log",
+		Short: "look at a data directory, changing nothing",
+		Long: "Reads the files of a node, running or stopped, without its lock and without changing anything. While a\n" +
+			"node runs, the end of a log is what a start after a power cut would find at that moment.",
+	}
+	cmd.AddCommand(newLogStat(), newLogVerify(), newLogDump())
+	return cmd
+}
+
+func newLogStat() *cobra.Command {
+	cmd := &cobra.Command{Use: "stat DIR", Short: "count what each group holds", Args: cobra.ExactArgs(1)}
+	output := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		asJSON, err := output()
+		if err != nil {
+			return err
+		}
+		s, err := wal.StatStore(fsync.OS(), args[0])
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(os.Stdout).Encode(statJSON(s))
+		}
+		w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w, "group\tterm\tfirst\tlast\tsegments\tsealed\tbodies\tbytes\ton disk\t")
+		for _, g := range s.Groups {
+			if g.Err != nil {
+				fmt.Fprintf(w, "%d\tdamaged: %v\n", uint64(g.Group), g.Err)
+				continue
+			}
+			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", uint64(g.Group), uint64(g.HardState.Term),
+				uint64(g.First), uint64(g.Last), g.Segments, g.Sealed, g.Bodies, g.Bytes, g.Allocated)
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+// statJSON is a StoreStat with its errors as text.
+func statJSON(s wal.StoreStat) any {
+	type group struct {
+		wal.GroupStat
+		Err string `json:",omitempty"`
+	}
+	out := struct {
+		Disk        string
+		Incarnation uint64
+		CleanStop   bool
+		Groups      []group
+	}{fmt.Sprintf("%x", s.Identity.Disk), s.Identity.Incarnation, s.Identity.CleanStop, []group{}}
+	for _, g := range s.Groups {
+		one := group{GroupStat: g}
+		if g.Err != nil {
+			one.Err = g.Err.Error()
+		}
+		out.Groups = append(out.Groups, one)
+	}
+	return out
+}
+
+func newLogVerify() *cobra.Command {
+	cmd := &cobra.Command{Use: "verify DIR", Short: "read everything and judge it", Args: cobra.ExactArgs(1),
+		Long: "Reads every byte, payloads included. Exit status 10 if anything is damaged."}
+	output := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		asJSON, err := output()
+		if err != nil {
+			return err
+		}
+		sum, err := wal.VerifyStore(fsync.OS(), args[0], func(f wal.Finding) {
+			if asJSON {
+				return
+			}
+			word := "damaged"
+			if f.Survived {
+				word = "survived"
+			}
+			fmt.Printf("%s  group %d  %s: %v\n", word, uint64(f.Group), f.Verdict, f.Err)
+		})
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = json.NewEncoder(os.Stdout).Encode(sum)
+		} else {
+			fmt.Printf("%d groups, %d files, %d records, %d bytes read: %d damaged, %d survived\n",
+				sum.Groups, sum.Files, sum.Records, sum.Bytes, sum.Damaged, sum.Survived)
+		}
+		if err == nil && sum.Damaged > 0 {
+			err = &exitError{status: statusUnhealthy}
+		}
+		return err
+	}
+	return cmd
+}
+
+func newLogDump() *cobra.Command {
+	cmd := &cobra.Command{Use: "dump DIR", Short: "print every record's fields, as STORE.md names them",
+		Args: cobra.ExactArgs(1)}
+	only := cmd.Flags().Uint64("group", 0, "only this group; 0 is all")
+	output := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		asJSON, err := output()
+		if err != nil {
+			return err
+		}
+		in, err := wal.InspectStore(fsync.OS(), args[0])
+		if err != nil {
+			return err
+		}
+		w := bufio.NewWriter(os.Stdout)
+		for _, g := range in.Groups {
+			if *only != 0 && g != segment.GroupID(*only) {
+				continue
+			}
+			err := wal.DumpGroup(fsync.OS(), args[0], g, func(l wal.DumpLine) error { return dumpLine(w, g, l, asJSON) })
+			if err != nil {
+				return err
+			}
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+func dumpLine(w *bufio.Writer, g segment.GroupID, l wal.DumpLine, asJSON bool) error {
+	if asJSON {
+		m := map[string]any{"group": uint64(g), "file": l.File, "pos": l.Pos, "size": l.Size, "kind": l.Kind}
+		for _, f := range l.Fields {
+			m[f.Name] = f.Value
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(b, '\n'))
+		return err
+	}
+	fmt.Fprintf(w, "%d/%s@%d  %s", uint64(g), l.File, l.Pos, l.Kind)
+	for _, f := range l.Fields {
+		fmt.Fprintf(w, "  %s=%v", f.Name, f.Value)
+	}
+	return w.WriteByte('\n')
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"weida/broker"
+	"weida/broker/endpoint"
+	"weida/fsync"
+)
+
+// defaultDev is where `dev` keeps its node.
+const defaultDev = "weida-dev"
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "run a node from a configuration file",
+		Long: "Runs a node until it is interrupted. The file holds name, data, listen, messageMax and trust.\n" +
+			"In this version a node serves one queue, demo; making queues comes with the control group.",
+		Args: cobra.NoArgs,
+	}
+	config := cmd.Flags().String("config", "", "node `FILE` (required)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *config == "" {
+			return errors.New("serve needs --config FILE; `weida dev` makes one, in its directory")
+		}
+		return serve(cmd.Context(), *config, func(n *broker.Node, f *nodeFile) error {
+			fmt.Printf("weida %s is ready at %v, key %v\n", f.Name, n.Addr(), n.Fingerprint())
+			return nil
+		})
+	}
+	return cmd
+}
+
+func newDev() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "run a node on this machine, with keys and a queue made for you",
+		Long: "Runs a node on the loopback interface over the same code and trust as serve, with one queue, demo.\n" +
+			"The first start makes keys, a node file and a context file in the directory; later starts use them.",
+		Args: cobra.NoArgs,
+	}
+	dir := cmd.Flags().String("data", defaultDev, "`DIR` for keys, configuration and data")
+	reset := cmd.Flags().Bool("reset", false, "forget everything that an earlier dev left in DIR, then start")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), *dir, *reset) }
+	return cmd
+}
+
+func dev(ctx context.Context, dir string, reset bool) error {
+	if reset {
+		if err := forget(dir); err != nil {
+			return err
+		}
+	}
+	config, contextPath := filepath.Join(dir, "n1.yaml"), filepath.Join(dir, "context.yaml")
+	if err := prepare(dir, config); err != nil {
+		return err
+	}
+	return serve(ctx, config, func(n *broker.Node, f *nodeFile) error {
+		if f.Listen != n.Addr().String() { // the port that was free is kept for the next start
+			f.Listen = n.Addr().String()
+			if err := writeYAML(config, f); err != nil {
+				return err
+			}
+		}
+		c := contextFile{Addresses: []string{n.Addr().String()}, Nodes: []string{n.Fingerprint().String()},
+			Keys: "keys", Name: "client"}
+		if err := writeYAML(contextPath, c); err != nil {
+			return err
+		}
+		announce(n, dir, contextPath)
+		return nil
+	})
+}
+
+// announce prints lines that work as they stand.
+func announce(n *broker.Node, dir, contextPath string) {
+	with, me := "", self()
+	if dir != defaultDev {
+		with = " --context " + contextPath
+	}
+	fmt.Printf("weida n1 is ready at %v, loopback only, data in %s\n\n", n.Addr(), filepath.Join(dir, "n1"))
+	fmt.Printf("publish   %s pub demo 'hello'%s --want stored:flushed\n", me, with)
+	fmt.Printf("a file    %s pub demo%s --file README.md --want stored:flushed\n", me, with)
+	fmt.Printf("consume   %s sub demo%s --count 2\n", me, with)
+	fmt.Printf("kill -9   kill -9 $(cat %s)   then start dev again: what was confirmed is there\n",
+		filepath.Join(dir, "n1", "pid"))
+	fmt.Printf("look      %s log stat %s\n\nCtrl-C stops the node in order.\n", me, filepath.Join(dir, "n1"))
+}
+
+// prepare makes keys and the node file, once.
+func prepare(dir, config string) error {
+	files := fsync.OS()
+	keys := filepath.Join(dir, "keys")
+	if err := fsync.MkdirAll(files, keys); err != nil {
+		return err
+	}
+	id, err := endpoint.LoadOrCreateIdentity(files, keys, "client")
+	if err != nil {
+		return err
+	}
+	var f nodeFile
+	err = readYAML(config, &f)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return writeYAML(config, nodeFile{Name: "n1", Data: "n1", Listen: "127.0.0.1:0",
+		Trust: []trustEntry{{id.Fingerprint().String(), string(endpoint.RoleAdmin)}}})
+}
+
+// forget removes a dev directory, and nothing else.
+func forget(dir string) error {
+	_, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "n1.yaml")); err != nil {
+		return fmt.Errorf("%s has no n1.yaml, so it is not what dev made; nothing was removed", dir)
+	}
+	lock, err := fsync.OS().Lock(filepath.Join(dir, "n1", "LOCK"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; nothing was removed; stop the node that runs there first", err)
+	}
+	if err == nil {
+		defer func() { _ = lock.Close() }() // its file is gone by then
+	}
+	return os.RemoveAll(dir)
+}
+
+// serve runs the node of a configuration file until ctx ends or its storage fails.
+func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFile) error) (err error) {
+	var f nodeFile
+	if err := readYAML(config, &f); err != nil {
+		return err
+	}
+	trust, err := f.trust()
+	if err != nil {
+		return fmt.Errorf("%s: %w", config, err)
+	}
+	data := beside(config, f.Data)
+	if err := fsync.MkdirAll(fsync.OS(), filepath.Dir(data)); err != nil {
+		return err
+	}
+	n, err := broker.Open(broker.Config{
+		Dir: data, Listen: f.Listen, Trust: trust, MessageMax: f.MessageMax, Keep: []string{"pid"},
+		Queues: []broker.QueueConfig{{Name: "demo", Group: 1}},
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	pid := filepath.Join(data, "pid")
+	err = os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	if err == nil {
+		err = ready(n, &f)
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case <-n.Failed():
+			err = &exitError{statusStorage, fmt.Errorf("storage failed and the node ended: %w; evidence given before "+
+				"stands as far as the disk does; mend the storage and start it again", n.Err())}
+		}
+	}
+	return errors.Join(err, n.Close(), os.Remove(pid))
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"weida/broker/client"
+)
+
+// subFlags are the flags of `sub`.
+type subFlags struct {
+	subscription, settle, out string
+	count                     uint64
+	credit                    int
+	json                      bool
+}
+
+func newSub() *cobra.Command {
+	var f subFlags
+	cmd := &cobra.Command{
+		Use:   "sub QUEUE",
+		Short: "consume messages",
+		Long: "Prints messages in the queue's order, each followed by a line end, and settles them.\n" +
+			"Without --count it goes on until it is interrupted.",
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&f.subscription, "subscription", "",
+		"durable `ID` to resume with; without one the subscription ends with the command")
+	cmd.Flags().StringVar(&f.settle, "settle", "accept", "`VERB`: accept, release, reject, or none to leave them unsettled")
+	cmd.Flags().StringVar(&f.out, "out", "-", "`DIR` to write each body to a file DIR/OFFSET; - is standard output")
+	cmd.Flags().Uint64Var(&f.count, "count", 0, "stop after `N` messages; 0 is never")
+	cmd.Flags().IntVar(&f.credit, "credit", 256, "`N` deliveries may be under way")
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if f.json, err = output(); err != nil {
+			return err
+		}
+		return sub(cmd, args[0], f)
+	}
+	return cmd
+}
+
+type settler func(*client.Delivery, context.Context) error
+
+var settlers = map[string]settler{
+	"accept":  (*client.Delivery).Accept,
+	"release": (*client.Delivery).Release,
+	"reject":  (*client.Delivery).Reject,
+	"none":    func(*client.Delivery, context.Context) error { return nil },
+}
+
+func sub(cmd *cobra.Command, queue string, f subFlags) error {
+	settle, ok := settlers[f.settle]
+	if !ok {
+		return fmt.Errorf("--settle %q: the verbs are accept, release, reject and none", f.settle)
+	}
+	if f.credit < 1 {
+		return errors.New("--credit: without credit nothing is delivered")
+	}
+	if f.out != "-" {
+		if err := os.MkdirAll(f.out, 0o700); err != nil {
+			return err
+		}
+	}
+	c, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	k, err := c.Consumer(cmd.Context(), queue,
+		client.ConsumerOptions{Subscription: f.subscription, Credit: f.credit, Limit: f.count})
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	out := bufio.NewWriterSize(os.Stdout, 64<<10)
+	err = consume(cmd.Context(), k, out, f, settle)
+	stale, ferr := k.Flush(context.WithoutCancel(cmd.Context()))
+	for _, s := range stale {
+		fmt.Fprintf(os.Stderr, "%s/%d attempt %d was not settled: %v\n", queue, s.Offset, s.Attempt, s.Err)
+	}
+	if len(stale) > 0 {
+		ferr = errors.Join(ferr, &exitError{status: statusRefused})
+	}
+	return errors.Join(err, out.Flush(), ferr)
+}
+
+func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFlags, settle settler) error {
+	for d, err := range k.Deliveries(ctx) {
+		if err != nil {
+			return err
+		}
+		if err := write(d, out, f); err != nil {
+			return err
+		}
+		// Only what left this process may be settled.
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		if err := settle(d, context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(d *client.Delivery, out *bufio.Writer, f subFlags) error {
+	switch {
+	case f.out != "-":
+		return writeFile(d, filepath.Join(f.out, strconv.FormatUint(d.Offset, 10)), out, f.json)
+	case f.json:
+		return writeJSON(d, out, true)
+	}
+	if _, err := io.Copy(out, d.Body()); err != nil {
+		return err
+	}
+	return out.WriteByte('\n')
+}
+
+func writeFile(d *client.Delivery, path string, out *bufio.Writer, asJSON bool) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, d.Body())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(d, out, false)
+	}
+	_, err = fmt.Fprintf(out, "%s/%d  %d bytes · attempt %d · %s\n", d.Queue, d.Offset, d.Length, d.Attempt, path)
+	return err
+}
+
+// writeJSON prints one object; the body is encoded as it arrives, so memory does not grow with it.
+func writeJSON(d *client.Delivery, out *bufio.Writer, body bool) error {
+	queue, err := json.Marshal(d.Queue)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, `{"queue":%s,"offset":%d,"attempt":%d,"term":%d,"length":%d,"digest":"%x"`,
+		queue, d.Offset, d.Attempt, d.Term, d.Length, d.Digest)
+	if body {
+		if _, err := out.WriteString(`,"body":"`); err != nil {
+			return err
+		}
+		enc := base64.NewEncoder(base64.StdEncoding, out)
+		if _, err := io.Copy(enc, d.Body()); err != nil {
+			return err
+		}
+		if err := enc.Close(); err != nil {
+			return err
+		}
+		if err := out.WriteByte('"'); err != nil {
+			return err
+		}
+	}
+	_, err = out.WriteString("}\n")
+	return err
+}
