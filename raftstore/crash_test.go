@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"weida/fsync"
 	"weida/fsync/memfs"
 	"weida/segment"
 )
@@ -22,8 +23,8 @@ type life struct {
 	refs    map[BodyRef]string
 }
 
-// TestCrash runs random histories with kill -9 and power cuts at random file-system operations, on
-// three groups, and checks the promises of the package after every restart (D-1, D-3):
+// TestCrash runs random histories with kill -9, power cuts and full disks at random file-system
+// operations, on three groups and with every way to flush, and checks the promises of the package after every restart (D-1, D-3):
 // Appended survives a kill, Flushed a power cut, nothing is invented, changed or reordered, every live body
 // is whole, epochs rise and refs are never used twice.
 //
@@ -73,6 +74,7 @@ func crashHistory(t *testing.T, seed uint64) {
 	c := &crashRig{rig: &rig{t: t, disk: memfs.New()}, rng: rand.New(rand.NewPCG(seed, 1))}
 	c.opts = HostOptions{Shards: 2, SnapshotBytes: 256 << 10, ParkTicks: 1}
 	c.wal.SegmentBytes = 512 << 10
+	c.flush = []fsync.Strategy{fsync.Auto, fsync.Files, fsync.Whole}[c.rng.IntN(3)]
 	c.boot()
 	for range 6 {
 		if !c.openAll() {
@@ -98,7 +100,7 @@ func crashHistory(t *testing.T, seed uint64) {
 // act does one random thing.
 func (c *crashRig) act() {
 	m := c.kvs[c.rng.IntN(crashGroups)]
-	switch c.rng.IntN(10) {
+	switch c.rng.IntN(11) {
 	case 0, 1, 2, 3, 4:
 		c.propose(m)
 	case 5:
@@ -107,6 +109,12 @@ func (c *crashRig) act() {
 		c.fl.Step()
 	case 7:
 		c.settleDead()
+	case 8: // the disk fills up, or is given room again
+		if c.rng.IntN(3) == 0 {
+			c.disk.SetCapacity(c.disk.Used() + int64(c.rng.IntN(256<<10)))
+		} else {
+			c.disk.SetCapacity(0)
+		}
 	default:
 		c.host.Step()
 	}
@@ -201,6 +209,7 @@ func (c *crashRig) remember() {
 
 // crash ends the process and starts it again. After a power cut only what was flushed is owed.
 func (c *crashRig) crash() {
+	c.disk.SetCapacity(0)
 	if c.rng.IntN(2) == 0 {
 		for i := range c.lives {
 			c.lives[i].flushed = len(c.lives[i].lines) // a kill -9 loses nothing that was appended

@@ -24,6 +24,7 @@ type rig struct {
 	host   *Host
 	opts   HostOptions
 	wal    wal.Options
+	flush  fsync.Strategy
 	events []Event
 }
 
@@ -45,7 +46,7 @@ func (r *rig) boot() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.fl = fsync.NewFlusher(fsync.Options{Root: root})
+	r.fl = fsync.NewFlusher(fsync.Options{Root: root, Strategy: r.flush})
 	o := r.wal
 	o.Flusher, o.Boot = r.fl, segment.Boot(r.disk.BootID())
 	if r.store, err = wal.OpenStore(r.fs, rigDir, o); err != nil {
