@@ -42,7 +42,8 @@ func TestFaultEverywhere(t *testing.T) {
 	for _, kind := range faultKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			seed := seedOf(t)
-			calls := faultRun(t, seed, kind, 0)
+			calls, err := faultRun(seed, kind, 0, false)
+			must(t, err)
 			if kind.short >= 0 {
 				calls /= 4 // about as many are writes
 			}
@@ -51,18 +52,16 @@ func TestFaultEverywhere(t *testing.T) {
 				stride = max(1, calls/80)
 			}
 			for n := 1 + int(seed)%stride; n <= calls; n += stride {
-				faultRun(t, seed, kind, n)
-				if t.Failed() {
-					return
-				}
+				_, err := faultRun(seed, kind, n, false)
+				must(t, err)
 			}
 		})
 	}
 }
 
-// faultRun runs the script with one fault and returns how many calls it made.
-func faultRun(t *testing.T, seed uint64, kind faultKind, n int) (calls int) {
-	t.Helper()
+// faultRun runs the script with one fault and returns how many calls it made. brief crashes it in two
+// ways only.
+func faultRun(seed uint64, kind faultKind, n int, brief bool) (calls int, err error) {
 	strategy := []fsync.Strategy{fsync.Auto, fsync.Files, fsync.Whole}[n%3]
 	w := newWorld(memfs.New(), lifeOptions{seed: seed, strategy: strategy, segBytes: 16 << 10})
 	fault := faultfs.New(w.mem)
@@ -72,38 +71,50 @@ func faultRun(t *testing.T, seed uint64, kind faultKind, n int) (calls int) {
 	w.fs = fault
 	where := func() string {
 		for _, c := range fault.Trace() {
-			if c.N == n {
+			if c.N == n && kind.short < 0 {
 				return fmt.Sprintf("seed %d, fault at call %v", seed, c)
 			}
 		}
 		return fmt.Sprintf("seed %d, fault at write %d", seed, n)
 	}
 	if err := w.runWithFaults(script + "aJfcspz"); err != nil {
-		t.Errorf("%s: %v", where(), err)
-		return 0
+		return 0, fmt.Errorf("%s: %w", where(), err)
 	}
-	for _, crash := range []crashKind{killed, powerNone, powerRandom, powerAll} {
-		disk := w.mem.Clone()
-		lo, hi := w.bounds(true) // after a failed flush only what was flushed before is sure
-		if n == 0 || kind.err == syscall.ENOSPC && w.failure() == nil && crash == killed {
-			lo, _ = w.bounds(crash != killed)
-		}
-		crash.crash(disk, newRand(seed))
-		l, k, err := w.recoverAndCheck(disk, disk, lo, hi, seed+9)
-		if errors.Is(err, syscall.EIO) { // the lost write-back is reported once
-			disk.Kill()
-			l, k, err = w.recoverAndCheck(disk, disk, lo, hi, seed+9)
-		}
-		if err == nil {
-			err = w.goOn(l, disk, k, seed+10)
-		}
-		if err != nil {
-			t.Errorf("%s, then %v: %v", where(), crash, err)
-			return 0
+	crashes := []crashKind{killed, powerRandom, powerNone, powerAll}
+	if brief {
+		crashes = crashes[:2]
+	}
+	for _, crash := range crashes {
+		if err := w.crashAfterFault(kind, crash, seed); err != nil {
+			return 0, fmt.Errorf("%s, then %v: %w", where(), crash, err)
 		}
 	}
-	return fault.Ops()
+	return fault.Ops(), nil
 }
+
+// crashAfterFault crashes a copy of the disk and checks what comes back.
+func (w *world) crashAfterFault(kind faultKind, crash crashKind, seed uint64) error {
+	disk := w.mem.Clone()
+	lo, hi := w.bounds(true) // after a failed flush only what was flushed before is sure
+	if errors.Is(kind.err, errNoSpace) && w.failure() == nil {
+		lo, _ = w.bounds(crash != killed)
+	}
+	crash.crash(disk, newRand(seed))
+	l, k, err := w.recoverAndCheck(disk, disk, lo, hi, seed+9)
+	if errors.Is(err, errIO) { // a lost write-back is reported once
+		disk.Kill()
+		l, k, err = w.recoverAndCheck(disk, disk, lo, hi, seed+9)
+	}
+	if err != nil {
+		return err
+	}
+	return w.goOn(l, disk, k, seed+10)
+}
+
+const (
+	errIO      = syscall.EIO
+	errNoSpace = syscall.ENOSPC
+)
 
 // runWithFaults runs a script whose steps may fail. A log that is poisoned, or a node whose storage
 // failed, ends it; after an error at opening or closing the machine starts anew.

@@ -51,6 +51,9 @@ func (w *world) recoverAndCheck(fs fsync.FS, mem *memfs.FS, lo, hi int, seed uin
 	if err != nil {
 		return nil, 0, err
 	}
+	if l.event(EventSnapshotPassed) {
+		return nil, 0, fmt.Errorf("a snapshot was called damaged that is not: %+v", l.events)
+	}
 	if f := l.log.Flushed(); f != l.log.Last() {
 		return nil, 0, fmt.Errorf("flushed %+v after opening, last %+v", f, l.log.Last())
 	}

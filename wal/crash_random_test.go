@@ -27,23 +27,27 @@ func TestCrashRandom(t *testing.T) {
 		if runs == 1 {
 			seed = base
 		}
-		if trail, err := randomRun(seed); err != nil {
+		if trail, err := randomRun(seed, fsync.Auto, nil); err != nil {
 			t.Fatalf("WEIDA_SEED=%d WEIDA_RUNS=1: %v\nsteps: %s", seed, err, trail)
 		}
 	}
 }
 
-// randomRun is one run; trail is what was done.
-func randomRun(seed uint64) (trail string, err error) {
+// randomRun is one run; trail is what was done. A strategy other than Auto is forced.
+func randomRun(seed uint64, forced fsync.Strategy, lies func(fsync.FS) fsync.FS) (trail string, err error) {
 	var done strings.Builder
 	rng := newRand(seed)
 	o := lifeOptions{
 		seed: seed, segBytes: []int64{16 << 10, 24 << 10, 64 << 10}[rng.IntN(3)],
 		strategy: []fsync.Strategy{fsync.Auto, fsync.Files, fsync.Whole}[rng.IntN(3)],
 	}
+	if forced != fsync.Auto {
+		o.strategy = forced
+	}
 	w := newWorld(memfs.New(), o)
+	w.lies = lies
 	for range 1 + rng.IntN(4) {
-		fault := faultfs.New(w.mem)
+		fault := faultfs.New(w.under(w.mem))
 		fault.Count(faultfs.Changes...)
 		n := 1 + rng.IntN(1<<(2+rng.IntN(8)))
 		switch rng.IntN(3) {
@@ -100,7 +104,7 @@ func (w *world) comeBack(done *strings.Builder) error {
 	kind.crash(w.mem, w.rng)
 	fmt.Fprintf(done, " [%v", kind)
 	for range w.rng.IntN(3) {
-		fault := faultfs.New(w.mem)
+		fault := faultfs.New(w.under(w.mem))
 		fault.Count(faultfs.Changes...)
 		fault.DieDuring(1+w.rng.IntN(40), 1)
 		o := w.o
@@ -117,7 +121,7 @@ func (w *world) comeBack(done *strings.Builder) error {
 		again.crash(w.mem, w.rng)
 	}
 	done.WriteString("] ")
-	l, k, err := w.recoverAndCheck(w.mem, w.mem, lo, hi, w.rng.Uint64())
+	l, k, err := w.recoverAndCheck(w.under(w.mem), w.mem, lo, hi, w.rng.Uint64())
 	if err != nil {
 		return err
 	}

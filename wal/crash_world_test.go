@@ -133,6 +133,10 @@ func (w *world) flushed() {
 	if !ok {
 		panic(fmt.Sprintf("the log says that %+v is flushed, which was never written", w.log.Flushed()))
 	}
+	if e := w.now().entry(w.log.Flushed().Index); w.next == nil && w.log.Flushed().Index > w.now().base.Index &&
+		(e == nil || e.mark != w.log.Flushed()) {
+		panic(fmt.Sprintf("the log says that %+v is flushed, which does not stand", w.log.Flushed()))
+	}
 	w.sure = max(w.sure, k)
 }
 
@@ -229,6 +233,9 @@ func (w *world) step(c byte) error {
 		return w.truncate()
 	case 'r':
 		w.log.RequestFlush()
+		err := w.log.Advance()
+		w.flushed()
+		return err
 	case 'f':
 		return w.flush1()
 	case 'j':
