@@ -1,16 +1,15 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/quic-go/quic-go"
-	"github.com/zeebo/xxh3"
 
 	"weida/broker/wire"
 )
@@ -25,7 +24,15 @@ type ConsumerOptions struct {
 	Limit uint64
 }
 
-const defaultCredit = 256
+const (
+	defaultCredit = 256
+	// closePatience is how long Close waits for the broker to end the stream.
+	closePatience = 5 * time.Second
+	// settlingMax is how many settles may be without an answer; a settle more waits.
+	settlingMax = 1024
+	// staleMax is how many refused settles are kept for Flush; of more, the latest.
+	staleMax = 1024
+)
 
 // Consumer receives from one queue.
 type Consumer struct {
@@ -36,20 +43,21 @@ type Consumer struct {
 	stream *quic.Stream
 	reader *wire.Reader
 	ended  sync.WaitGroup
+	life   context.Context // ends with the connection, or with Close
+	end    context.CancelFunc
 
-	frames chan *Delivery
-
-	mu        sync.Mutex
-	moved     *sync.Cond // of mu
-	buf       []byte     // guarded by mu; frames to write
-	granted   uint64     // guarded by mu; absolute
-	taken     uint64     // guarded by mu; absolute number of deliveries taken
-	settling  int        // guarded by mu; settles without an answer
-	stale     []Stale    // guarded by mu
-	err       error      // guarded by mu
-	closing   bool       // guarded by mu
-	discarded context.CancelFunc
-	life      context.Context
+	mu       sync.Mutex
+	moved    *sync.Cond  // of mu
+	ready    []*Delivery // guarded by mu; at most what was granted
+	current  *Delivery   // guarded by mu; the last one handed over
+	buf      []byte      // guarded by mu; frames to write
+	granted  uint64      // guarded by mu; absolute
+	received uint64      // guarded by mu; absolute number of deliveries that came
+	taken    uint64      // guarded by mu; absolute number of deliveries handed over
+	settling int         // guarded by mu; settles without an answer
+	stale    []Stale     // guarded by mu
+	err      error       // guarded by mu; why the stream is of no more use
+	closing  bool        // guarded by mu
 }
 
 // Stale is a settle that the broker refused.
@@ -58,20 +66,7 @@ type Stale struct {
 	Err             *wire.Error
 }
 
-// Delivery is one message, unsettled until it is settled.
-type Delivery struct {
-	Queue   string
-	Offset  uint64
-	Attempt uint64 // from 1
-	Term    uint64
-	Length  int64
-	Digest  [16]byte
-
-	consumer *Consumer
-	body     io.Reader
-}
-
-// Consumer opens a stream to a queue.
+// Consumer opens a stream to a queue. *wire.Error if the queue does not exist.
 func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) (*Consumer, error) {
 	if len(queue) > wire.QueueMax || len(o.Subscription) > wire.IDMax {
 		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf(
@@ -85,27 +80,26 @@ func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) 
 		return nil, err
 	}
 	k := &Consumer{c: c, queue: queue, credit: uint64(o.Credit), stream: stream, reader: r,
-		frames: make(chan *Delivery, o.Credit), taken: opened.Delivered, granted: opened.Limit}
+		received: opened.Delivered, taken: opened.Delivered, granted: max(opened.Limit, opened.Delivered)}
 	if o.Limit > 0 {
 		k.limit = opened.Delivered + o.Limit
 	}
 	k.moved = sync.NewCond(&k.mu)
-	k.life, k.discarded = context.WithCancel(context.Background())
-	k.mu.Lock()
-	k.grantLocked()
-	k.mu.Unlock()
+	k.life, k.end = context.WithCancel(c.conn.Context())
+	k.grantLocked() // not shared yet
 	k.ended.Go(k.write)
 	k.ended.Go(k.read)
 	return k, nil
 }
 
-// grantLocked raises the limit once half of the credit is used up.
+// grantLocked raises the limit once half of the credit is used up. The limit is absolute: an earlier
+// consumer of the subscription may have granted more than this one would.
 func (k *Consumer) grantLocked() {
 	want := k.taken + k.credit
 	if k.limit > 0 {
 		want = min(want, k.limit)
 	}
-	if want > k.granted && (want-k.granted)*2 >= k.credit || want == k.limit && want > k.granted {
+	if want > k.granted && ((want-k.granted)*2 >= k.credit || want == k.limit) {
 		k.granted = want
 		k.buf = wire.Append(k.buf, &wire.Credit{Limit: want})
 		k.moved.Broadcast()
@@ -134,177 +128,171 @@ func (k *Consumer) write() {
 }
 
 func (k *Consumer) read() {
-	err := k.deliveries()
+	err := k.frames()
 	k.mu.Lock()
 	k.err = err
 	k.moved.Broadcast()
 	k.mu.Unlock()
-	close(k.frames)
+	abandon(k.stream)
 }
 
-func (k *Consumer) deliveries() error {
+func (k *Consumer) frames() error {
 	for {
 		f, err := k.reader.Next()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return errors.New("client: the broker ended the stream")
-			}
-			return k.c.lost(err)
+			return k.readEnded(err)
 		}
 		switch f := f.(type) {
 		case *wire.Deliver:
-			d, err := k.delivery(f)
-			if err != nil {
-				return err
-			}
-			select {
-			case k.frames <- d:
-			case <-k.life.Done():
-				return k.life.Err()
-			}
+			err = k.deliver(f)
 		case *wire.Settled:
-			k.mu.Lock()
-			k.settling--
-			if f.Code != wire.OK {
-				k.stale = append(k.stale, Stale{f.Offset, f.Attempt, &wire.Error{Code: f.Code}})
-			}
-			k.moved.Broadcast()
-			k.mu.Unlock()
+			err = k.settled(f)
 		case *wire.ErrorFrame:
-			return &wire.Error{Code: f.Code, Detail: f.Detail}
+			err = &wire.Error{Code: f.Code, Detail: f.Detail}
 		default:
-			return fmt.Errorf("client: the broker sent %v to a consumer", f.Type())
+			err = broke("it sent %v to a consumer", f.Type())
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-func (k *Consumer) delivery(f *wire.Deliver) (*Delivery, error) {
-	d := &Delivery{Queue: k.queue, Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Digest: f.Digest, consumer: k}
-	if !f.Large {
-		d.Length = int64(len(f.Body))
-		d.body = &proved{r: bytes.NewReader(bytes.Clone(f.Body)), left: d.Length, want: f.Digest, h: xxh3.New128()}
-		return d, nil
+func (k *Consumer) readEnded(err error) error {
+	k.mu.Lock()
+	closing := k.closing
+	k.mu.Unlock()
+	switch {
+	case closing:
+		return errClosed
+	case errors.Is(err, io.EOF):
+		return k.c.lost(errors.New("the broker ended the stream"))
 	}
-	d.Length = int64(f.Length)
-	stream, err := k.c.in.Take(k.life, f.Stream)
-	if err != nil {
-		return nil, k.c.lost(err)
-	}
-	r := wire.NewReader(stream)
-	head, err := r.Next()
-	if h, ok := head.(*wire.BodyHead); err != nil || !ok || h.Length != f.Length {
-		return nil, fmt.Errorf("client: the body of offset %d does not begin as announced", f.Offset)
-	}
-	d.body = &proved{r: r.Rest(), left: d.Length, want: f.Digest, h: xxh3.New128()}
-	return d, nil
+	return k.c.lost(err)
 }
 
-// DigestError is a body that is not what its digest says.
-type DigestError struct{ Length int64 }
-
-func (e *DigestError) Error() string {
-	return fmt.Sprintf("client: a body of %d bytes does not have its digest; do not use it; release the delivery", e.Length)
+func (k *Consumer) deliver(f *wire.Deliver) error {
+	d := newDelivery(k, f)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		d.discard()
+		return nil
+	}
+	if k.received == k.granted {
+		d.discard()
+		return broke("it delivered more than it was given credit for")
+	}
+	k.received++
+	k.ready = append(k.ready, d)
+	k.moved.Broadcast()
+	return nil
 }
 
-// proved gives a body's bytes and, at its end, io.EOF only if they have the digest.
-type proved struct {
-	r    io.Reader
-	left int64
-	size int64
-	want [16]byte
-	h    *xxh3.Hasher128
-}
-
-func (p *proved) Read(b []byte) (int, error) {
-	if p.left == 0 {
-		if p.h.Sum128().Bytes() != p.want {
-			return 0, &DigestError{p.size}
+func (k *Consumer) settled(f *wire.Settled) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.settling == 0 {
+		return broke("it answered a settle of offset %d, which was not sent", f.Offset)
+	}
+	k.settling--
+	if f.Code != wire.OK {
+		if len(k.stale) == staleMax {
+			k.stale = append(k.stale[:0], k.stale[1:]...)
 		}
-		return 0, io.EOF
+		k.stale = append(k.stale, Stale{f.Offset, f.Attempt, &wire.Error{Code: f.Code}})
 	}
-	n, err := p.r.Read(b[:min(int64(len(b)), p.left)])
-	_, _ = p.h.Write(b[:n]) // a hash never fails
-	p.left -= int64(n)
-	p.size += int64(n)
-	if err != nil && p.left > 0 {
-		return n, fmt.Errorf("client: a body ended %d bytes early: %w", p.left, noEOF(err))
-	}
-	return n, nil
+	k.moved.Broadcast()
+	return nil
 }
 
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// Deliveries yields messages until ctx ends, the Limit is reached or the stream fails; only the last
-// ends with an error. A large body has to be read before the next delivery comes.
+// Deliveries yields messages until the limit is reached, ctx ends or the stream does; only the last
+// comes with an error. One goroutine at a time may iterate, and a large body has to be read before the
+// next delivery is asked for.
 func (k *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
+		stop := context.AfterFunc(ctx, k.wakeAll)
+		defer stop()
 		for {
-			k.mu.Lock()
-			done := k.limit > 0 && k.taken >= k.limit
-			k.mu.Unlock()
-			if done {
+			d, err := k.next(ctx)
+			if d == nil && err == nil {
 				return
 			}
-			select {
-			case d, ok := <-k.frames:
-				if !ok {
-					yield(nil, k.failure())
-					return
-				}
-				k.mu.Lock()
-				k.taken++
-				k.grantLocked()
-				k.mu.Unlock()
-				if !yield(d, nil) {
-					return
-				}
-			case <-ctx.Done():
+			if !yield(d, err) || err != nil {
 				return
 			}
 		}
 	}
 }
 
-func (k *Consumer) failure() error {
+// next waits for a delivery; nil and no error at the limit or at ctx's end.
+func (k *Consumer) next(ctx context.Context) (*Delivery, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.err
+	k.discardLocked()
+	for {
+		switch {
+		case k.limit > 0 && k.taken >= k.limit || ctx.Err() != nil:
+			return nil, nil
+		case k.closing:
+			return nil, errClosed
+		case len(k.ready) > 0:
+			d := k.ready[0]
+			k.ready[0] = nil
+			if k.ready = k.ready[1:]; len(k.ready) == 0 {
+				k.ready = nil
+			}
+			k.current = d
+			k.taken++
+			k.grantLocked()
+			return d, nil
+		case k.err != nil:
+			return nil, k.err
+		}
+		k.moved.Wait()
+	}
 }
 
-// Body gives the message's bytes, once.
-func (d *Delivery) Body() io.Reader { return d.body }
-
-// Accept says that the message is done with; it takes effect when the broker has written that down (Flush).
-func (d *Delivery) Accept(ctx context.Context) error { return d.settle(ctx, wire.Accept) }
-
-// Release gives the message back: it is offered again, with the next attempt.
-func (d *Delivery) Release(ctx context.Context) error { return d.settle(ctx, wire.Release) }
-
-// Reject takes the message out of the queue without having been done with.
-func (d *Delivery) Reject(ctx context.Context) error { return d.settle(ctx, wire.Reject) }
-
-const settlingMax = 1024
-
-func (d *Delivery) settle(ctx context.Context, v wire.Verb) error {
-	k := d.consumer
-	return k.wait(ctx, func() bool { return k.settling < settlingMax }, func() {
-		k.settling++
-		k.buf = wire.Append(k.buf, &wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: v})
-		k.moved.Broadcast()
-	})
+// discardLocked ends the body of the delivery handed over last.
+func (k *Consumer) discardLocked() {
+	if k.current != nil {
+		k.current.discard()
+		k.current = nil
+	}
 }
 
-// wait runs then, with mu held, as soon as ready holds.
-func (k *Consumer) wait(ctx context.Context, ready func() bool, then func()) error {
-	stop := context.AfterFunc(ctx, func() { k.mu.Lock(); k.moved.Broadcast(); k.mu.Unlock() })
+func (k *Consumer) wakeAll() {
+	k.mu.Lock()
+	k.moved.Broadcast()
+	k.mu.Unlock()
+}
+
+// settle queues a settle as soon as there is room for one more.
+func (k *Consumer) settle(ctx context.Context, f *wire.Settle) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.wait(ctx, func() bool { return k.settling < settlingMax || k.closing || k.err != nil }); err != nil {
+		return err
+	}
+	switch {
+	case k.closing:
+		return errClosed
+	case k.err != nil:
+		return k.err
+	}
+	k.settling++
+	k.buf = wire.Append(k.buf, f)
+	k.moved.Broadcast()
+	return nil
+}
+
+// wait waits, with mu held, until ready holds, the stream has failed or ctx ends.
+func (k *Consumer) wait(ctx context.Context, ready func() bool) error {
+	if ready() {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, k.wakeAll)
 	defer stop()
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for !ready() {
 		if k.err != nil {
 			return k.err
@@ -314,33 +302,35 @@ func (k *Consumer) wait(ctx context.Context, ready func() bool, then func()) err
 		}
 		k.moved.Wait()
 	}
-	if then != nil {
-		if k.err != nil {
-			return k.err
-		}
-		then()
-	}
 	return nil
 }
 
 // Flush waits until every settle so far is answered: what was accepted will not return. The settles
-// that were refused are handed over.
+// that were refused are handed over, the last 1024 of them.
 func (k *Consumer) Flush(ctx context.Context) ([]Stale, error) {
-	err := k.wait(ctx, func() bool { return k.settling <= 0 }, nil)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	err := k.wait(ctx, func() bool { return k.settling == 0 })
 	stale := k.stale
 	k.stale = nil
 	return stale, err
 }
 
-// Close ends the stream; what is unsettled goes back to the queue.
+// Close ends the stream; what is unsettled goes back to the queue. It waits a few seconds at most for
+// the broker to take note.
 func (k *Consumer) Close() {
 	k.mu.Lock()
 	k.closing = true
+	for _, d := range k.ready {
+		d.discard()
+	}
+	k.ready = nil
+	k.discardLocked()
 	k.moved.Broadcast()
 	k.mu.Unlock()
-	k.discarded()
-	k.stream.CancelRead(0)
+	k.end()
+	if err := k.stream.SetDeadline(time.Now().Add(closePatience)); err != nil {
+		abandon(k.stream)
+	}
 	k.ended.Wait()
 }

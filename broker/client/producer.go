@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"github.com/zeebo/xxh3"
 
 	"weida/broker/wire"
 )
@@ -49,38 +46,44 @@ type Result struct {
 // ProducerOptions say how to publish. Want is required.
 type ProducerOptions struct {
 	Want wire.Want
-	// Window is how many messages may be unanswered; what the broker allows if zero, never more.
+	// Window is how many messages may lie between the oldest without an answer and the newest, both
+	// counted; 1024 if zero, never more than the broker allows.
 	Window int
-	// WindowBytes bounds the bytes of their inline bodies, likewise.
+	// WindowBytes bounds the bytes of their inline bodies; 16 MiB if zero, never more than the broker allows.
 	WindowBytes int64
 }
+
+const (
+	windowDefault      = 1024
+	windowMax          = 1 << 16
+	windowBytesDefault = 16 << 20
+	// answerPatience is how long the broker may take to end a stream that this side cannot use any more.
+	answerPatience = 5 * time.Second
+)
+
+// errClosed is what a closed Producer or Consumer says.
+var errClosed = errors.New("client: it is closed")
 
 // Producer publishes to one queue.
 type Producer struct {
 	c      *Client
 	want   wire.Want
-	window int
-	bytes  int64
 	opened wire.Opened
 	stream *quic.Stream
 	ended  sync.WaitGroup
 
+	order chan struct{}           // holds one token: who has it may send
+	piece []byte                  // owned by who has the token
+	batch [answerBatch]unanswered // owned by the reader
+
 	mu      sync.Mutex
-	moved   *sync.Cond // of mu: window, buf or err changed
-	buf     []byte     // guarded by mu; frames to write
-	closing bool       // guarded by mu
-	err     error      // guarded by mu; the stream failed
-	seq     uint64     // guarded by mu; of the last message
-	waiting map[uint64]*unanswered
-	size    int64 // guarded by mu; inline bytes unanswered
-
-	order chan struct{} // holds one token: who has it may send
-}
-
-type unanswered struct {
-	start time.Time
-	size  int64
-	done  func(Result)
+	moved   *sync.Cond       // of mu: window, buf, closing or err changed
+	window  window           // guarded by mu
+	buf     []byte           // guarded by mu; frames to write
+	sending *quic.SendStream // guarded by mu; of a large body
+	closing bool             // guarded by mu
+	err     error            // guarded by mu; why the stream is of no more use
+	lost    bool             // guarded by mu; err made messages indeterminate
 }
 
 // Producer opens a stream to a queue. *wire.Error if the queue does not exist or cannot offer the want.
@@ -91,18 +94,24 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	if len(queue) > wire.QueueMax {
 		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("A name has at most %d bytes", wire.QueueMax)}
 	}
+	if o.Window <= 0 {
+		o.Window = windowDefault
+	}
+	if o.WindowBytes <= 0 {
+		o.WindowBytes = windowBytesDefault
+	}
 	stream, r, opened, err := c.open(ctx, &wire.OpenProducer{Queue: queue, Want: o.Want})
 	if err != nil {
 		return nil, err
 	}
-	p := &Producer{c: c, want: o.Want, opened: *opened, stream: stream, waiting: make(map[uint64]*unanswered),
-		window: int(opened.InFlight), bytes: int64(opened.InFlightSize), order: make(chan struct{}, 1)}
-	if o.Window > 0 {
-		p.window = min(p.window, o.Window)
+	if opened.InFlight == 0 || opened.InFlightSize == 0 {
+		abandon(stream)
+		return nil, broke("it lets no message be under way")
 	}
-	if o.WindowBytes > 0 {
-		p.bytes = min(p.bytes, o.WindowBytes)
-	}
+	messages := min(uint64(o.Window), opened.InFlight, windowMax)
+	bytes := min(uint64(o.WindowBytes), opened.InFlightSize)
+	p := &Producer{c: c, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
+		window: newWindow(int(messages), int64(bytes))}
 	p.moved = sync.NewCond(&p.mu)
 	p.ended.Go(p.write)
 	p.ended.Go(func() { p.read(r) })
@@ -112,9 +121,10 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 // Offer is the strongest evidence the queue gives.
 func (p *Producer) Offer() wire.Evidence { return p.opened.Offer }
 
-// Publish sends one message and waits for its end.
+// Publish sends one message and waits for its end. When ctx ends first the message is indeterminate.
 func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	done := make(chan Result, 1)
+	start := time.Now()
 	if err := p.Send(ctx, m, func(r Result) { done <- r }); err != nil {
 		return Result{}, err
 	}
@@ -122,126 +132,67 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	case r := <-done:
 		return r, nil
 	case <-ctx.Done():
-		return Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: ctx.Err().Error()}}, nil
+		return Result{Outcome: Indeterminate, Latency: time.Since(start),
+			Err: &wire.Error{Code: wire.ConnectionLost, Detail: "Nobody waited for the answer: " + ctx.Err().Error()}}, nil
 	}
 }
 
-// Send takes one message and waits only for a place in the window; a large body is sent before it
-// returns. On an error nothing was taken and done will not be called.
-func (p *Producer) Send(ctx context.Context, m Message, done func(Result)) error {
-	select {
-	case p.order <- struct{}{}:
-		defer func() { <-p.order }()
-	case <-ctx.Done():
-		return ctx.Err()
+// wait waits, with mu held, until ready holds, the stream has failed or ctx ends.
+func (p *Producer) wait(ctx context.Context, ready func() bool) error {
+	if ready() {
+		return nil
 	}
-	if m.Length > wire.InlineMax {
-		return p.sendLarge(ctx, m, done)
-	}
-	body, err := readSmall(m)
-	if err != nil {
-		return err
-	}
-	return p.enqueue(ctx, &wire.Publish{Want: m.Want, Body: body}, done)
-}
-
-func readSmall(m Message) ([]byte, error) {
-	if m.Length >= 0 {
-		b := make([]byte, m.Length)
-		if _, err := io.ReadFull(m.Body, b); err != nil {
-			return nil, fmt.Errorf("client: read the message's body: %w", err)
-		}
-		return b, nil
-	}
-	b, err := io.ReadAll(io.LimitReader(m.Body, wire.InlineMax+1))
-	if err != nil {
-		return nil, fmt.Errorf("client: read the message's body: %w", err)
-	}
-	if len(b) > wire.InlineMax {
-		return nil, fmt.Errorf("client: a body above %d bytes needs its length to be given", wire.InlineMax)
-	}
-	return b, nil
-}
-
-// enqueue gives the message its sequence, once the window has a place for it.
-func (p *Producer) enqueue(ctx context.Context, f *wire.Publish, done func(Result)) error {
-	stop := context.AfterFunc(ctx, func() { p.mu.Lock(); p.moved.Broadcast(); p.mu.Unlock() })
+	stop := context.AfterFunc(ctx, p.wakeAll)
 	defer stop()
-	size := int64(len(f.Body))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.err == nil && ctx.Err() == nil && !p.closing &&
-		(len(p.waiting) >= p.window || p.size > 0 && p.size+size > p.bytes) {
+	for !ready() {
+		if p.err != nil {
+			return p.err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		p.moved.Wait()
 	}
-	switch {
-	case p.err != nil:
-		return p.err
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case p.closing:
-		return errors.New("client: the producer is closed")
-	}
-	p.seq++
-	f.Seq = p.seq
-	p.waiting[p.seq] = &unanswered{time.Now(), size, done}
-	p.size += size
-	if len(p.buf) == 0 {
-		p.moved.Broadcast()
-	}
-	p.buf = wire.Append(p.buf, f)
 	return nil
 }
 
-const piece = 256 << 10
+func (p *Producer) wakeAll() {
+	p.mu.Lock()
+	p.moved.Broadcast()
+	p.mu.Unlock()
+}
 
-func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) error {
-	to, err := p.c.conn.OpenUniStreamSync(ctx)
-	if err != nil {
-		return p.c.lost(err)
-	}
-	f := &wire.Publish{Want: m.Want, Large: true, Stream: uint64(to.StreamID()), Length: uint64(m.Length)}
-	if err := p.enqueue(ctx, f, done); err != nil {
-		to.CancelWrite(0)
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { to.CancelWrite(0) })
+// Flush waits until everything sent so far is answered and its done has returned. An error is ctx's, or
+// that of the stream if it left messages indeterminate.
+func (p *Producer) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limit := p.window.next
+	stop := context.AfterFunc(ctx, p.wakeAll)
 	defer stop()
-	if err := copyOut(to, m.Body, m.Length); err != nil {
-		to.CancelWrite(0) // the broker answers for it: refused, because it is not whole
-		var local *readFailed
-		if errors.As(err, &local) {
-			return nil
+	for p.window.low < limit {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
+		p.moved.Wait()
+	}
+	if p.lost {
+		return p.err
 	}
 	return nil
 }
 
-// readFailed is a body that could not be read here.
-type readFailed struct{ error }
-
-func copyOut(to *quic.SendStream, body io.Reader, length int64) error {
-	if _, err := to.Write(wire.Append(nil, &wire.BodyHead{Length: uint64(length)})); err != nil {
-		return err
-	}
-	h := xxh3.New128()
-	b := make([]byte, piece)
-	for left := length; left > 0; {
-		n, err := io.ReadFull(body, b[:min(left, piece)])
-		if err != nil {
-			return &readFailed{err}
-		}
-		_, _ = h.Write(b[:n]) // a hash never fails
-		if _, err := to.Write(b[:n]); err != nil {
-			return err
-		}
-		left -= int64(n)
-	}
-	sum := h.Sum128().Bytes()
-	if _, err := to.Write(sum[:]); err != nil {
-		return err
-	}
-	return to.Close()
+// Close waits for what is unanswered, as long as ctx allows, and ends the stream. Its error is Flush's.
+func (p *Producer) Close(ctx context.Context) error {
+	err := p.Flush(ctx)
+	p.mu.Lock()
+	p.closing = true
+	p.moved.Broadcast()
+	p.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { abandon(p.stream) })
+	p.ended.Wait()
+	stop()
+	return err
 }
 
 // write moves frames from the buffer to the stream.
@@ -252,126 +203,31 @@ func (p *Producer) write() {
 		for len(p.buf) == 0 && !p.closing && p.err == nil {
 			p.moved.Wait()
 		}
-		out := p.buf
+		out, failed := p.buf, p.err != nil
 		p.buf = spare[:0]
-		last := p.closing || p.err != nil
 		p.mu.Unlock()
-		if len(out) > 0 {
-			if _, err := p.stream.Write(out); err != nil {
-				return // the reader learns of it, too, and answers for all
-			}
-			spare = out
-			continue
-		}
-		if last {
-			_ = p.stream.Close() // after an error there is nothing to end
+		if failed {
+			abandon(p.stream)
 			return
 		}
-	}
-}
-
-// read takes answers until the stream ends, and then answers what is left.
-func (p *Producer) read(r *wire.Reader) {
-	err := p.answers(r)
-	p.mu.Lock()
-	rest := p.waiting
-	p.waiting = map[uint64]*unanswered{}
-	p.err = err
-	p.moved.Broadcast()
-	p.mu.Unlock()
-	lost := &wire.Error{Code: wire.ConnectionLost, Detail: err.Error()}
-	for _, seq := range slices.Sorted(maps.Keys(rest)) {
-		u := rest[seq]
-		u.done(Result{Seq: seq, Outcome: Indeterminate, Err: lost, Latency: time.Since(u.start)})
-	}
-}
-
-func (p *Producer) answers(r *wire.Reader) error {
-	for {
-		f, err := r.Next()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return errors.New("the broker ended the stream")
+		if len(out) == 0 {
+			if err := p.stream.Close(); err != nil {
+				p.endReading()
 			}
-			return p.c.lost(err)
+			return
 		}
-		switch f := f.(type) {
-		case *wire.EvidenceFrame:
-			p.evidence(f)
-		case *wire.Refused:
-			p.finish(f.Seq, Result{Outcome: Refused, Err: &wire.Error{Code: f.Code, Detail: f.Detail}})
-		case *wire.Below:
-			p.finish(f.Seq, Result{Outcome: BelowRequest, Evidence: f.Evidence, Committed: true, Offset: f.Offset,
-				Term: f.Term, Err: &wire.Error{Code: f.Code, Detail: f.Detail}})
-		case *wire.Indeterminate:
-			p.finish(f.Seq, Result{Outcome: Indeterminate, Err: &wire.Error{Code: f.Code, Detail: f.Detail}})
-		case *wire.ErrorFrame:
-			return &wire.Error{Code: f.Code, Detail: f.Detail}
-		default:
-			return fmt.Errorf("client: the broker sent %v to a producer", f.Type())
+		if _, err := p.stream.Write(out); err != nil {
+			p.endReading()
+			return
 		}
+		spare = out
 	}
 }
 
-func (p *Producer) evidence(f *wire.EvidenceFrame) {
-	committed := f.Evidence.Replicas > 0
-	for k := range f.Count {
-		r := Result{Outcome: OK, Evidence: f.Evidence, Committed: committed, Term: f.Term}
-		if committed {
-			r.Offset = f.Offset + k
-		}
-		if !p.finish(f.First+k, r) {
-			return // a range beyond what was sent: the rest is no better
-		}
-	}
-}
-
-// finish answers one message; false if it is not waited for.
-func (p *Producer) finish(seq uint64, r Result) bool {
-	p.mu.Lock()
-	u, ok := p.waiting[seq]
-	if ok {
-		full := len(p.waiting) >= p.window || p.size > p.bytes/2
-		delete(p.waiting, seq)
-		p.size -= u.size
-		if full || len(p.waiting) == 0 {
-			p.moved.Broadcast()
-		}
-	}
-	p.mu.Unlock()
-	if ok {
-		r.Seq, r.Latency = seq, time.Since(u.start)
-		u.done(r)
-	}
-	return ok
-}
-
-// Flush waits until everything sent so far is answered.
-func (p *Producer) Flush(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { p.mu.Lock(); p.moved.Broadcast(); p.mu.Unlock() })
-	defer stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.waiting) > 0 && p.err == nil && ctx.Err() == nil {
-		p.moved.Wait()
-	}
-	if len(p.waiting) > 0 {
-		return ctx.Err()
-	}
-	return nil
-}
-
-// Close waits for what is unanswered, as long as ctx allows, and ends the stream.
-func (p *Producer) Close(ctx context.Context) error {
-	err := p.Flush(ctx)
-	p.mu.Lock()
-	p.closing = true
-	p.moved.Broadcast()
-	p.mu.Unlock()
-	if err != nil {
+// endReading gives the broker a while to answer what it read before the stream failed. The reader then
+// answers for the rest.
+func (p *Producer) endReading() {
+	if err := p.stream.SetReadDeadline(time.Now().Add(answerPatience)); err != nil {
 		p.stream.CancelRead(0)
-		p.stream.CancelWrite(0)
 	}
-	p.ended.Wait()
-	return err
 }
