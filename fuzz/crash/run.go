@@ -316,7 +316,7 @@ func (r *run) last() error {
 	if err := r.node.stop(); err != nil {
 		return err
 	}
-	out, err := exec.Command(r.node.bin, "log", "verify", r.node.dir).CombinedOutput()
+	out, err := exec.Command(r.node.bin, "log", "verify", filepath.Join(r.node.dir, "n1")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("log verify: %w\n%s", err, out)
 	}
