@@ -114,3 +114,26 @@ func TestBusyGroupIsNotParked(t *testing.T) {
 	r.settle()
 	r.stop()
 }
+
+// While a worker closes the log, or does anything else with it, ticks leave it alone.
+func TestClosingGroupIsNotParked(t *testing.T) {
+	r := newRig(t)
+	m := newKV(t, "a")
+	g := r.open(1, m)
+	m.must(note("x"))
+	r.settle()
+	g.(*owner).beginStop()
+	s := r.host.shardOf(1)
+	s.round() // hands the closing to a worker, which has not begun
+	before := r.fs.Ops()
+	for range 3 * defaultParkTicks {
+		r.host.Tick()
+		s.round()
+	}
+	if n := r.fs.Ops(); n != before {
+		t.Fatalf("%d calls on a log that a worker has", n-before)
+	}
+	g.Stop()
+	m.complete()
+	r.stop()
+}
