@@ -178,6 +178,7 @@ func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.Body
 	if err != nil {
 		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
 	}
+	defer stream.ReleaseStreamCredit()
 	body, err := p.queue.group.NewBody(int64(m.Length))
 	if err != nil {
 		stream.CancelRead(quic.StreamErrorCode(refusal(err)))

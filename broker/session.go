@@ -76,6 +76,7 @@ func (n *Node) serve(ctx context.Context, conn *endpoint.Conn) {
 
 // stream reads the first frame, which says what the stream is for.
 func (s *session) stream(ctx context.Context, stream *quic.Stream) {
+	defer stream.ReleaseStreamCredit()
 	defer stream.CancelRead(0)
 	defer func() { _ = stream.Close() }() // the answer, if any, was written; nothing is owed to a closed stream
 	r := wire.NewReader(stream)
@@ -128,5 +129,6 @@ func (s *session) refuseBody(ctx context.Context, id uint64, code wire.Code) {
 	defer cancel()
 	if body, err := s.bodies.Take(ctx, id); err == nil {
 		body.CancelRead(quic.StreamErrorCode(code))
+		body.ReleaseStreamCredit()
 	}
 }

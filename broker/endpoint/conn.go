@@ -2,12 +2,10 @@ package endpoint
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -16,35 +14,50 @@ import (
 // ALPNMessaging is the protocol between clients and nodes. Peers have protocols of their own.
 const ALPNMessaging = "weida/1"
 
-// The limits of a connection (docs/reference/limits.md).
+// The limits of a connection (docs/reference/limits.md). Windows are bytes that may come before they
+// are read; they grow from initial to max while the reader keeps up.
 const (
-	streamsMax          = 64
-	bodyStreamsMax      = 16
-	halfOpenMax         = 64
-	handshakeIdle       = 3 * time.Second
-	idleMax             = 30 * time.Second
-	keepAlive           = 10 * time.Second
-	dialTimeout         = 5 * time.Second
-	initialStreamWindow = 512 << 10
-	maxStreamWindow     = 4 << 20
-	initialConnWindow   = 1 << 20
-	maxConnWindow       = 8 << 20
+	streamsMax     = 64
+	bodyStreamsMax = 16
+	handshakeIdle  = 3 * time.Second
+	idleMax        = 30 * time.Second
+	keepAlive      = 10 * time.Second
+	dialTimeout    = 5 * time.Second
 )
 
 func quicConfig() *quic.Config {
 	return &quic.Config{
-		HandshakeIdleTimeout:           handshakeIdle,
-		MaxIdleTimeout:                 idleMax,
-		KeepAlivePeriod:                keepAlive,
-		MaxIncomingStreams:             streamsMax,
-		MaxIncomingUniStreams:          bodyStreamsMax,
-		InitialStreamReceiveWindow:     initialStreamWindow,
-		MaxStreamReceiveWindow:         maxStreamWindow,
-		InitialConnectionReceiveWindow: initialConnWindow,
-		MaxConnectionReceiveWindow:     maxConnWindow,
-		Allow0RTT:                      false,
-		EnableDatagrams:                false,
+		Versions:                         []quic.Version{quic.Version1},
+		HandshakeIdleTimeout:             handshakeIdle,
+		MaxIdleTimeout:                   idleMax,
+		KeepAlivePeriod:                  keepAlive,
+		MaxIncomingStreams:               streamsMax,
+		MaxIncomingUniStreams:            bodyStreamsMax,
+		Allow0RTT:                        false,
+		EnableDatagrams:                  false,
+		EnableStreamResetPartialDelivery: false,
+		DisablePathMTUDiscovery:          false,
 	}
+}
+
+// clientConfig trusts the node with more memory, and lets it open no stream but those of bodies.
+func clientConfig() *quic.Config {
+	c := quicConfig()
+	c.MaxIncomingStreams = -1
+	c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = 1<<20, 6<<20
+	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = 2<<20, 12<<20
+	return c
+}
+
+// nodeConfig bounds what one client may cost. A stream's place is given back by who served it, so that
+// opening and resetting streams gains nothing.
+func nodeConfig(b *windows) *quic.Config {
+	c := quicConfig()
+	c.RequireStreamCreditRelease = true
+	c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = 256<<10, 4<<20
+	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = 512<<10, 8<<20
+	c.AllowConnectionWindowIncrease = b.allow
+	return c
 }
 
 // Conn is a connection to a peer whose key was proved and trusted.
@@ -84,105 +97,6 @@ func newConn(q *quic.Conn, t *Trust) (*Conn, error) {
 	return &Conn{Conn: q, peer: peer, role: role}, nil
 }
 
-// ListenOptions say where and for whom to listen. All but OnRefused are required.
-type ListenOptions struct {
-	Addr     string // UDP; port 0 takes a free one
-	Identity *Identity
-	Trust    *Trust // clients and admins connect
-	// OnRefused is told of a peer that was turned away after its handshake; nil drops it.
-	OnRefused func(error)
-}
-
-// Listener accepts connections from trusted clients.
-type Listener struct {
-	o         ListenOptions
-	udp       *net.UDPConn
-	transport *quic.Transport
-	listener  *quic.Listener
-}
-
-// AddressError is a local address that could not be listened on.
-type AddressError struct {
-	Addr string
-	Err  error
-}
-
-func (e *AddressError) Error() string {
-	return fmt.Sprintf("cannot listen on UDP %s: %v; nothing was started; choose another address or stop what uses it",
-		e.Addr, e.Err)
-}
-
-// Unwrap returns the system's error.
-func (e *AddressError) Unwrap() error { return e.Err }
-
-// Listen opens the socket. Errors: *AddressError.
-func Listen(o ListenOptions) (*Listener, error) {
-	addr, err := net.ResolveUDPAddr("udp", o.Addr)
-	if err != nil {
-		return nil, &AddressError{o.Addr, err}
-	}
-	udp, err := net.ListenUDP("udp", addr)
-	if err != nil {
-		return nil, &AddressError{o.Addr, err}
-	}
-	var reset quic.StatelessResetKey
-	if _, err := rand.Read(reset[:]); err != nil {
-		return nil, errors.Join(err, udp.Close())
-	}
-	var limiter newcomers
-	t := &quic.Transport{Conn: udp, ConnectionIDLength: 8, StatelessResetKey: &reset,
-		MaxTokenAge: time.Hour, VerifySourceAddress: limiter.verify}
-	clients := func(r Role) bool { return r == RoleClient || r == RoleAdmin }
-	l, err := t.Listen(tlsConfig(o.Identity, verify(o.Trust, clients, "client")), quicConfig())
-	if err != nil {
-		return nil, errors.Join(err, t.Close(), udp.Close())
-	}
-	return &Listener{o: o, udp: udp, transport: t, listener: l}, nil
-}
-
-// newcomers asks for proof of address when more come within a second than an honest crowd would bring.
-type newcomers struct {
-	mu     sync.Mutex
-	second int64
-	count  int
-}
-
-func (n *newcomers) verify(net.Addr) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if now := time.Now().Unix(); now != n.second {
-		n.second, n.count = now, 0
-	}
-	n.count++
-	return n.count > halfOpenMax
-}
-
-// Accept returns the next connection; an error means that the listener is closed or ctx ended.
-func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
-	for {
-		q, err := l.listener.Accept(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c, err := newConn(q, l.o.Trust)
-		if err == nil {
-			return c, nil
-		}
-		_ = q.CloseWithError(1, "untrusted") // it may be gone; nothing is owed to it
-		if l.o.OnRefused != nil {
-			l.o.OnRefused(err)
-		}
-	}
-}
-
-// Addr is the address in use.
-func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
-
-// Close stops listening and ends every connection that was accepted.
-func (l *Listener) Close() error {
-	return errors.Join(l.listener.Close(), l.transport.Close(), l.udp.Close())
-}
-
 // DialOptions say who dials and whom it trusts as a node. Both are required.
 type DialOptions struct {
 	Identity *Identity
@@ -196,13 +110,33 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
-	var turned *quic.TransportError
-	if errors.As(e.Err, &turned) && turned.Remote && turned.ErrorCode.IsCryptoError() {
+	var t *quic.TransportError
+	switch {
+	case e.TurnedAway():
 		return fmt.Sprintf("%s turned this key away; nothing was sent; "+
 			"add this client's fingerprint to the node's trust list", e.Addr)
+	case errors.As(e.Err, &t) && t.ErrorCode == alertNoProtocol:
+		return fmt.Sprintf("%s does not speak %s; nothing was sent; use a client of the node's version",
+			e.Addr, ALPNMessaging)
+	case errors.As(e.Err, &t) && t.Remote && t.ErrorCode == quic.ConnectionRefused:
+		return fmt.Sprintf("%s takes no more connections; nothing was sent; try again later, or close some", e.Addr)
 	}
 	return fmt.Sprintf("cannot reach a node at %s: %v; nothing was sent; is it running, and is the address right?",
 		e.Addr, e.Err)
+}
+
+// TLS alerts, as QUIC carries them.
+const (
+	alertBadCertificate      = 0x100 + 42
+	alertNoProtocol          = 0x100 + 120
+	alertCertificateRequired = 0x100 + 116
+)
+
+// TurnedAway says that a node is there and does not trust this key.
+func (e *UnreachableError) TurnedAway() bool {
+	var t *quic.TransportError
+	return errors.As(e.Err, &t) && t.Remote &&
+		(t.ErrorCode == alertBadCertificate || t.ErrorCode == alertCertificateRequired)
 }
 
 // Unwrap returns the network's error.
@@ -218,27 +152,34 @@ func Dial(ctx context.Context, addr string, o DialOptions) (*Conn, error) {
 	if err != nil {
 		return nil, &UnreachableError{addr, err}
 	}
-	t := &quic.Transport{Conn: udp, ConnectionIDLength: 8}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	var refused error
-	check := verify(o.Trust, func(r Role) bool { return r == RoleNode }, "node")
-	conf := tlsConfig(o.Identity, nil)
-	conf.ServerName = "weida"
-	conf.VerifyConnection = func(s tls.ConnectionState) error { refused = check(s); return refused }
-	q, err := t.Dial(ctx, to, conf, quicConfig())
+	t := &quic.Transport{Conn: udp, ConnectionIDLength: connectionIDLength}
+	c, err := dial(ctx, t, to, o)
 	if err != nil {
 		_ = errors.Join(t.Close(), udp.Close()) // the dial's own error says more
 		var untrusted *UntrustedError
-		if errors.As(refused, &untrusted) {
+		if errors.As(err, &untrusted) {
 			return nil, untrusted
 		}
 		return nil, &UnreachableError{addr, err}
 	}
-	c, err := newConn(q, o.Trust)
+	c.owned = t
+	return c, nil
+}
+
+func dial(ctx context.Context, t *quic.Transport, to net.Addr, o DialOptions) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var refused error
+	check := verify(o.Trust, func(r Role) bool { return r == RoleNode }, "node")
+	conf := tlsConfig(o.Identity)
+	conf.ServerName = "weida"
+	conf.VerifyConnection = func(s tls.ConnectionState) error { refused = check(s); return refused }
+	q, err := t.Dial(ctx, to, conf, clientConfig())
+	if refused != nil {
+		return nil, refused
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.owned = t
-	return c, nil
+	return newConn(q, o.Trust)
 }

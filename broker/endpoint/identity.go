@@ -3,6 +3,7 @@ package endpoint
 import (
 	"crypto"
 	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -78,7 +79,7 @@ func LoadOrCreateIdentity(files fsync.FS, dir, name string) (*Identity, error) {
 	}
 	key, err := parseKey(keyPEM)
 	if err != nil {
-		return nil, &KeyError{keyPath, err.Error()}
+		return nil, &KeyError{keyPath, err.Error() + "; restore it from a copy, or move it away and a new identity is made"}
 	}
 	return loadCertificate(files, dir, name, key)
 }
@@ -143,7 +144,7 @@ func loadCertificate(files fsync.FS, dir, name string, key ed25519.PrivateKey) (
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, &KeyError{path, err.Error()}
+		return nil, &KeyError{path, err.Error() + "; remove it and it is made again from the key"}
 	}
 	if pub, ok := leaf.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
 		return nil, &KeyError{path, "it is the certificate of another key; remove it and it is made again"}
@@ -152,6 +153,17 @@ func loadCertificate(files fsync.FS, dir, name string, key ed25519.PrivateKey) (
 		cert:        tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: crypto.Signer(key), Leaf: leaf},
 		fingerprint: fingerprintOf(leaf),
 	}, nil
+}
+
+// derive makes a secret of the identity for one purpose: the same at every start, and nobody else's.
+func (i *Identity) derive(purpose string) (secret [32]byte, err error) {
+	key, ok := i.cert.PrivateKey.(ed25519.PrivateKey)
+	if !ok {
+		panic("bug: endpoint: an identity without an Ed25519 key")
+	}
+	b, err := hkdf.Key(sha256.New, key.Seed(), nil, "weida "+purpose, len(secret))
+	copy(secret[:], b)
+	return secret, err
 }
 
 func fingerprintOf(c *x509.Certificate) Fingerprint { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }

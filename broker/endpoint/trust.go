@@ -52,7 +52,7 @@ func (e *UntrustedError) Error() string {
 }
 
 // errNoCertificate is a peer that proved nothing.
-var errNoCertificate = errors.New("the peer showed no certificate")
+var errNoCertificate = errors.New("the peer showed no certificate; nothing was sent to it")
 
 // verify authorizes a handshake. crypto/tls calls it on every connection, a resumed one too.
 func verify(t *Trust, allowed func(Role) bool, wanted string) func(tls.ConnectionState) error {
@@ -71,14 +71,14 @@ func verify(t *Trust, allowed func(Role) bool, wanted string) func(tls.Connectio
 
 // tlsConfig pins keys, not names: the chain is not checked because trust does not come from one. The
 // handshake still proves that the peer holds the certificate's key.
-func tlsConfig(id *Identity, check func(tls.ConnectionState) error) *tls.Config {
+// Callers set VerifyConnection.
+func tlsConfig(id *Identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{id.cert},
 		NextProtos:             []string{ALPNMessaging},
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, //nolint:gosec // VerifyConnection pins the key itself
-		VerifyConnection:       check,
 		SessionTicketsDisabled: true,
 	}
 }

@@ -1,0 +1,163 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+const (
+	connectionIDLength = 8
+	tokenAgeMax        = time.Hour
+)
+
+// ListenOptions say where and for whom to listen. Addr, Identity and Trust are required.
+type ListenOptions struct {
+	Addr     string // UDP; port 0 takes a free one
+	Identity *Identity
+	Trust    *Trust // clients and admins connect
+	// Connections bounds those that are open or about to be; 1024 if zero.
+	Connections int
+	// OneAddress bounds those from one address that is not this machine's loopback; 256 if zero.
+	OneAddress int
+	// WindowBudget bounds, in bytes and over all connections, what receive windows grow by; 64 MiB if zero.
+	WindowBudget int64
+	// OnRefused is told of a peer that showed a key and was turned away: *RefusedError. It is called in
+	// the handshake and must not block; nil drops it.
+	OnRefused func(error)
+}
+
+func (o *ListenOptions) defaults() {
+	if o.Connections <= 0 {
+		o.Connections = 1024
+	}
+	if o.OneAddress <= 0 {
+		o.OneAddress = 256
+	}
+	if o.WindowBudget <= 0 {
+		o.WindowBudget = 64 << 20
+	}
+	if o.OnRefused == nil {
+		o.OnRefused = func(error) {}
+	}
+}
+
+// Listener accepts connections from trusted clients.
+type Listener struct {
+	o         ListenOptions
+	udp       *net.UDPConn
+	transport *quic.Transport
+	listener  *quic.Listener
+	windows   *windows
+}
+
+// AddressError is a local address that could not be listened on.
+type AddressError struct {
+	Addr string
+	Err  error
+}
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("cannot listen on UDP %s: %v; nothing was started; choose another address or stop what uses it",
+		e.Addr, e.Err)
+}
+
+// Unwrap returns the system's error.
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// RefusedError is a peer that was turned away, and from where it came.
+type RefusedError struct {
+	From net.Addr
+	Err  error
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("connection from %v refused: %v", e.From, e.Err)
+}
+
+// Unwrap returns why: *UntrustedError.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Listen opens the socket. Errors: *AddressError.
+func Listen(o ListenOptions) (*Listener, error) {
+	o.defaults()
+	reset, err := o.Identity.derive("stateless reset")
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := o.Identity.derive("address tokens")
+	if err != nil {
+		return nil, err
+	}
+	addr, err := net.ResolveUDPAddr("udp", o.Addr)
+	if err != nil {
+		return nil, &AddressError{o.Addr, err}
+	}
+	udp, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		return nil, &AddressError{o.Addr, err}
+	}
+	var fresh newcomers
+	d := &door{max: o.Connections, oneMax: o.OneAddress}
+	// A client of an earlier life of this node is told so at once: the reset key is the same.
+	t := &quic.Transport{Conn: udp, ConnectionIDLength: connectionIDLength, MaxTokenAge: tokenAgeMax,
+		StatelessResetKey: (*quic.StatelessResetKey)(&reset), TokenGeneratorKey: (*quic.TokenGeneratorKey)(&tokens),
+		VerifySourceAddress: fresh.verify, ConnContext: d.enter}
+	w := newWindows(o.WindowBudget)
+	l, err := t.Listen(serverTLS(o), nodeConfig(w))
+	if err != nil {
+		return nil, errors.Join(err, t.Close(), udp.Close())
+	}
+	return &Listener{o: o, udp: udp, transport: t, listener: l, windows: w}, nil
+}
+
+// serverTLS makes a configuration for each handshake, so that a refusal can say where it came from.
+func serverTLS(o ListenOptions) *tls.Config {
+	check := verify(o.Trust, func(r Role) bool { return r == RoleClient || r == RoleAdmin }, "client")
+	base := tlsConfig(o.Identity)
+	base.VerifyConnection = check
+	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		from := hello.Conn.RemoteAddr()
+		c := base.Clone()
+		c.GetConfigForClient = nil
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			err := check(s)
+			if err != nil {
+				o.OnRefused(&RefusedError{from, err})
+			}
+			return err
+		}
+		return c, nil
+	}
+	return base
+}
+
+// Accept returns the next connection; an error means that the listener is closed or ctx ended. Who it
+// is was settled in the handshake, so that it never waits for a peer.
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	for {
+		q, err := l.listener.Accept(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := newConn(q, l.o.Trust)
+		if err == nil {
+			l.windows.open(q)
+			return c, nil
+		}
+		_ = q.CloseWithError(1, "untrusted") // it may be gone; nothing is owed to it
+	}
+}
+
+// Addr is the address in use.
+func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
+
+// Close stops listening and ends every connection that was accepted.
+func (l *Listener) Close() error {
+	return errors.Join(l.listener.Close(), l.transport.Close(), l.udp.Close())
+}
