@@ -32,7 +32,7 @@ type subscription struct {
 }
 
 // UnsettledMax bounds the open deliveries of one subscription, whatever its credit.
-const UnsettledMax = 1024
+const UnsettledMax = 1 << 16
 
 // Counts says where every message is or went: In = Ready + Unsettled + Accepted + Rejected.
 type Counts struct {
