@@ -69,9 +69,13 @@ func (r *rig) stop() {
 	r.node = nil
 }
 
+func (r *rig) options(id *endpoint.Identity, nodes *endpoint.Trust) client.Options {
+	return client.Options{Addrs: []string{r.node.Addr().String()}, Identity: id, Trust: nodes}
+}
+
 func (r *rig) client() *client.Client {
 	r.t.Helper()
-	c, err := client.Dial(r.t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: r.key, Trust: r.trust})
+	c, err := client.Dial(r.t.Context(), r.options(r.key, r.trust))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -263,7 +267,8 @@ func TestRefusals(t *testing.T) {
 	if err != nil || res.Outcome != client.Refused || res.Err.Code != wire.TooLarge {
 		t.Errorf("%+v %v", res, err)
 	}
-	res, err = p.Publish(t.Context(), client.Message{Body: strings.NewReader("x"), Length: 1, Want: wire.Replicated(3, wire.Flushed)})
+	res, err = p.Publish(t.Context(),
+		client.Message{Body: strings.NewReader("x"), Length: 1, Want: wire.Replicated(3, wire.Flushed)})
 	if err != nil || res.Outcome != client.Refused || res.Err.Code != wire.NotOffered {
 		t.Errorf("%+v %v (D-15)", res, err)
 	}
@@ -280,7 +285,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 func TestStrangers(t *testing.T) {
 	r := newRig(t)
 	stranger := r.identity("stranger")
-	c, err := client.Dial(t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: stranger, Trust: r.trust})
+	c, err := client.Dial(t.Context(), r.options(stranger, r.trust))
 	if err == nil {
 		defer c.Close()
 		_, err = c.Producer(t.Context(), "demo", client.ProducerOptions{Want: wire.Accepted()})
@@ -290,7 +295,7 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a stranger: %v", err)
 	}
 	nobody := endpoint.NewTrust(nil)
-	_, err = client.Dial(t.Context(), client.Options{Addrs: []string{r.node.Addr().String()}, Identity: r.key, Trust: nobody})
+	_, err = client.Dial(t.Context(), r.options(r.key, nobody))
 	var untrusted *endpoint.UntrustedError
 	if !errors.As(err, &untrusted) {
 		t.Errorf("a node that is not trusted: %v", err)

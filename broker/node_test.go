@@ -26,7 +26,8 @@ func TestEvidenceCoversTheWant(t *testing.T) {
 		t.Errorf("stored:flushed: %+v", first)
 	}
 	p.send(&wire.Publish{Seq: 2, Low: 2, Want: wire.Stored(wire.Written), Body: []byte("written")})
-	if e := frame[*wire.EvidenceFrame](p); !e.Evidence.Covers(wire.Stored(wire.Written)) || e.Offset != 1 || e.Term != first.Term {
+	e := frame[*wire.EvidenceFrame](p)
+	if !e.Evidence.Covers(wire.Stored(wire.Written)) || e.Offset != 1 || e.Term != first.Term {
 		t.Errorf("stored:written: %+v", e)
 	}
 	p.send(&wire.Publish{Seq: 3, Low: 3, Want: wire.Accepted(), Body: []byte("accepted")})

@@ -208,7 +208,9 @@ func (r deadlineReader) Read(b []byte) (int, error) {
 	return r.ReceiveStream.Read(b)
 }
 
-func copyBody(w raftstore.BodyWriter, stream *quic.ReceiveStream, length uint64) (digest segment.Digest, _ *wire.Error) {
+func copyBody(w raftstore.BodyWriter, stream *quic.ReceiveStream, length uint64) (
+	digest segment.Digest, _ *wire.Error,
+) {
 	r := wire.NewReader(deadlineReader{stream})
 	f, err := r.Next()
 	var format *wire.FormatError

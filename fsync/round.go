@@ -240,7 +240,7 @@ func (r *round) syncAll(p *part) error {
 		if stale {
 			return nil // covered by SyncFS meanwhile, so the owner was free to close it
 		}
-		// Before syncing is released: whoever asks the file next hears nothing any more.
+		// Before the flushing lock is released: whoever asks the file next hears nothing any more.
 		r.f.spoil(s, p.t.name, err)
 		r.f.poison(p.t, err)
 		return err

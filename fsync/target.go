@@ -28,7 +28,7 @@ type Target struct {
 	late  bool // flushed alone, so that nobody waits for it
 	quick int  // flushes in time since it became late
 
-	// syncing is held while the target's files are flushed, so that of two flushes at once it is
+	// Held while the target's files are flushed, so that of two flushes at once it is
 	// certain which one was told of an error.
 	syncing sync.Mutex
 

@@ -24,7 +24,8 @@ type life struct {
 }
 
 // TestCrash runs random histories with kill -9, power cuts and full disks at random file-system
-// operations, on three groups and with every way to flush, and checks the promises of the package after every restart (D-1, D-3):
+// operations, on three groups and with every way to flush, and checks the promises of the package after
+// every restart (D-1, D-3):
 // Appended survives a kill, Flushed a power cut, nothing is invented, changed or reordered, every live body
 // is whole, epochs rise and refs are never used twice.
 //

@@ -14,9 +14,9 @@ import (
 
 // Options say whom to connect to and as whom. All are required.
 type Options struct {
-	Addrs    []string // tried in order
-	Identity *endpoint.Identity
-	Trust    *endpoint.Trust // the nodes
+	Addrs    []string           // tried in order
+	Identity *endpoint.Identity // required
+	Trust    *endpoint.Trust    // the nodes
 }
 
 // Client is a connection to a broker.

@@ -45,7 +45,7 @@ type Result struct {
 
 // ProducerOptions say how to publish. Want is required.
 type ProducerOptions struct {
-	Want wire.Want
+	Want wire.Want // required
 	// Window is how many messages may lie between the oldest without an answer and the newest, both
 	// counted; 1024 if zero, never more than the broker allows.
 	Window int

@@ -99,8 +99,8 @@ func newConn(q *quic.Conn, t *Trust) (*Conn, error) {
 
 // DialOptions say who dials and whom it trusts as a node. Both are required.
 type DialOptions struct {
-	Identity *Identity
-	Trust    *Trust
+	Identity *Identity // required
+	Trust    *Trust    // the nodes; required
 }
 
 // UnreachableError is a node that could not be reached, or that turned this key away.

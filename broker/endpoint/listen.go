@@ -18,9 +18,9 @@ const (
 
 // ListenOptions say where and for whom to listen. Addr, Identity and Trust are required.
 type ListenOptions struct {
-	Addr     string // UDP; port 0 takes a free one
-	Identity *Identity
-	Trust    *Trust // clients and admins connect
+	Addr     string    // UDP; port 0 takes a free one
+	Identity *Identity // required
+	Trust    *Trust    // clients and admins connect
 	// Connections bounds those that are open or about to be; 1024 if zero.
 	Connections int
 	// OneAddress bounds those from one address that is not this machine's loopback; 256 if zero.

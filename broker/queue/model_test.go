@@ -15,7 +15,7 @@ type model struct {
 	msgs  map[uint64]*modelMsg
 	subs  []*modelSub
 	turn  int
-	out   map[string]uint64
+	out   map[Verb]uint64
 	taken []string // assignments so far
 }
 
@@ -83,135 +83,151 @@ func (m *model) assign() {
 	}
 }
 
-// TestQueueModel drives a State and a plain map with the same commands, with snapshot and restore in between.
+// both is a State and the plain map that it has to agree with, driven by the same commands.
+type both struct {
+	s   *State
+	m   *model
+	ref Ref
+	got []string // assignments of the State
+}
+
+var subscriptions = rapid.SampledFrom([]string{"a", "b", "c"})
+
+// apply sends a command through its encoding into the State.
+func (b *both) apply(t *rapid.T, c Command) []Effect {
+	if c.Kind != Publish {
+		back, err := Decode(c.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back != c {
+			t.Fatalf("decoded %+v as %+v", c, back)
+		}
+	}
+	effects := b.s.Apply(c, nil)
+	for _, e := range effects {
+		if e.Kind == Assigned {
+			b.got = append(b.got, fmt.Sprintf("%d gets %d attempt %d of %v", e.Session, e.Offset, e.Attempt, e.Ref))
+		}
+	}
+	return effects
+}
+
+func (b *both) publish(t *rapid.T) {
+	for range rapid.IntRange(1, 5).Draw(t, "n") {
+		switch rapid.IntRange(0, 9).Draw(t, "gap") {
+		case 0:
+			b.ref.Seq += 3
+		case 1:
+			b.ref = Ref{b.ref.Term + 1, 1}
+		}
+		b.ref.Seq++
+		b.apply(t, Command{Kind: Publish, Body: b.ref})
+		b.m.msgs[b.m.next] = &modelMsg{ref: b.ref}
+		b.m.next++
+		b.m.assign()
+	}
+}
+
+func (b *both) attach(t *rapid.T) {
+	id, session := subscriptions.Draw(t, "id"), rapid.Uint64Range(1, 5).Draw(t, "session")
+	limit := rapid.Uint64Range(0, 40).Draw(t, "limit")
+	b.apply(t, Command{Kind: Attach, Subscription: id, Session: session, Limit: limit})
+	sub := b.m.sub(id)
+	if sub == nil {
+		sub = &modelSub{id: id}
+		b.m.subs = append(b.m.subs, sub)
+	}
+	b.m.detach(sub)
+	sub.session, sub.limit = session, max(sub.limit, limit)
+	b.m.assign()
+}
+
+func (b *both) detach(t *rapid.T) {
+	id, session := subscriptions.Draw(t, "id"), rapid.Uint64Range(1, 5).Draw(t, "session")
+	b.apply(t, Command{Kind: Detach, Subscription: id, Session: session})
+	if sub := b.m.sub(id); sub != nil && sub.session == session {
+		b.m.detach(sub)
+	}
+	b.m.assign()
+}
+
+func (b *both) limit(t *rapid.T) {
+	id, limit := subscriptions.Draw(t, "id"), rapid.Uint64Range(0, 60).Draw(t, "limit")
+	b.apply(t, Command{Kind: Limit, Subscription: id, Limit: limit})
+	if sub := b.m.sub(id); sub != nil {
+		sub.limit = max(sub.limit, limit)
+	}
+	b.m.assign()
+}
+
+func (b *both) unsubscribe(t *rapid.T) {
+	id := subscriptions.Draw(t, "id")
+	b.apply(t, Command{Kind: Unsubscribe, Subscription: id})
+	if sub := b.m.sub(id); sub != nil {
+		b.m.detach(sub)
+		b.m.subs = slices.DeleteFunc(b.m.subs, func(x *modelSub) bool { return x == sub })
+		b.m.turn = 0
+	}
+	b.m.assign()
+}
+
+func (b *both) settle(t *rapid.T) {
+	offset := rapid.Uint64Range(0, max(b.m.next, 1)).Draw(t, "offset")
+	c := Command{Kind: Settle, Subscription: subscriptions.Draw(t, "id"), Offset: offset,
+		Attempt: 1, Term: 1, Verb: Verb(rapid.IntRange(1, 3).Draw(t, "verb"))}
+	msg := b.m.msgs[offset]
+	if msg != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
+		c.Subscription, c.Attempt, c.Term = msg.sub, msg.attempts, msg.ref.Term
+	}
+	right := msg != nil && msg.sub != "" && msg.sub == c.Subscription &&
+		c.Attempt == msg.attempts && c.Term == msg.ref.Term
+	effects := b.apply(t, c)
+	if (effects[0].Kind == Settled) != right {
+		t.Fatalf("settle %+v: %+v, model says %v", c, effects[0], right)
+	}
+	if right {
+		b.m.sub(msg.sub).open--
+		msg.sub = ""
+		if c.Verb != Release {
+			b.m.out[c.Verb]++
+			delete(b.m.msgs, offset)
+		}
+	}
+	b.m.assign()
+}
+
+func (b *both) restore(t *rapid.T) {
+	snapshot := b.s.Snapshot()
+	back, err := Restore(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(back.Snapshot(), snapshot) {
+		t.Fatal("a restored state has another snapshot")
+	}
+	b.s = back
+}
+
+func (b *both) check(t *rapid.T) {
+	if !slices.Equal(b.got, b.m.taken) {
+		t.Fatalf("assigned %v, model %v", b.got, b.m.taken)
+	}
+	c := b.s.Counts()
+	if c.In != b.m.next || c.Accepted != b.m.out[Accept] || c.Rejected != b.m.out[Reject] ||
+		c.Ready+c.Unsettled != uint64(len(b.m.msgs)) {
+		t.Fatalf("counts %+v, model has %d of %d", c, len(b.m.msgs), b.m.next)
+	}
+}
+
+// TestQueueModel drives both, with snapshot and restore in between.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &State{}
-		m := &model{msgs: map[uint64]*modelMsg{}, out: map[string]uint64{}}
-		ref := Ref{Term: 1}
-		var got []string
-		apply := func(c Command) []Effect {
-			if c.Kind != Publish {
-				back, err := Decode(c.Append(nil))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if back != c {
-					t.Fatalf("decoded %+v as %+v", c, back)
-				}
-			}
-			effects := s.Apply(c, nil)
-			for _, e := range effects {
-				if e.Kind == Assigned {
-					got = append(got, fmt.Sprintf("%d gets %d attempt %d of %v", e.Session, e.Offset, e.Attempt, e.Ref))
-				}
-			}
-			return effects
-		}
-		ids := rapid.SampledFrom([]string{"a", "b", "c"})
+		b := &both{s: &State{}, ref: Ref{Term: 1},
+			m: &model{msgs: map[uint64]*modelMsg{}, out: map[Verb]uint64{}}}
 		t.Repeat(map[string]func(*rapid.T){
-			"publish": func(t *rapid.T) {
-				for range rapid.IntRange(1, 5).Draw(t, "n") {
-					switch rapid.IntRange(0, 9).Draw(t, "gap") {
-					case 0:
-						ref.Seq += 3
-					case 1:
-						ref = Ref{ref.Term + 1, 1}
-					}
-					ref.Seq++
-					apply(Command{Kind: Publish, Body: ref})
-					m.msgs[m.next] = &modelMsg{ref: ref}
-					m.next++
-					m.assign()
-				}
-			},
-			"attach": func(t *rapid.T) {
-				id, session := ids.Draw(t, "id"), rapid.Uint64Range(1, 5).Draw(t, "session")
-				limit := rapid.Uint64Range(0, 40).Draw(t, "limit")
-				apply(Command{Kind: Attach, Subscription: id, Session: session, Limit: limit})
-				sub := m.sub(id)
-				if sub == nil {
-					sub = &modelSub{id: id}
-					m.subs = append(m.subs, sub)
-				}
-				m.detach(sub)
-				sub.session, sub.limit = session, max(sub.limit, limit)
-				m.assign()
-			},
-			"detach": func(t *rapid.T) {
-				id, session := ids.Draw(t, "id"), rapid.Uint64Range(1, 5).Draw(t, "session")
-				apply(Command{Kind: Detach, Subscription: id, Session: session})
-				if sub := m.sub(id); sub != nil && sub.session == session {
-					m.detach(sub)
-				}
-				m.assign()
-			},
-			"limit": func(t *rapid.T) {
-				id, limit := ids.Draw(t, "id"), rapid.Uint64Range(0, 60).Draw(t, "limit")
-				apply(Command{Kind: Limit, Subscription: id, Limit: limit})
-				if sub := m.sub(id); sub != nil {
-					sub.limit = max(sub.limit, limit)
-				}
-				m.assign()
-			},
-			"unsubscribe": func(t *rapid.T) {
-				id := ids.Draw(t, "id")
-				apply(Command{Kind: Unsubscribe, Subscription: id})
-				if sub := m.sub(id); sub != nil {
-					m.detach(sub)
-					m.subs = slices.DeleteFunc(m.subs, func(x *modelSub) bool { return x == sub })
-					m.turn = 0
-				}
-				m.assign()
-			},
-			"settle": func(t *rapid.T) {
-				offset := rapid.Uint64Range(0, max(m.next, 1)).Draw(t, "offset")
-				c := Command{Kind: Settle, Subscription: ids.Draw(t, "id"), Offset: offset,
-					Attempt: 1, Term: 1, Verb: Verb(rapid.IntRange(1, 3).Draw(t, "verb"))}
-				msg := m.msgs[offset]
-				if msg != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
-					c.Subscription, c.Attempt, c.Term = msg.sub, msg.attempts, msg.ref.Term
-				}
-				right := msg != nil && msg.sub != "" && msg.sub == c.Subscription &&
-					c.Attempt == msg.attempts && c.Term == msg.ref.Term
-				effects := apply(c)
-				if (effects[0].Kind == Settled) != right {
-					t.Fatalf("settle %+v: %+v, model says %v", c, effects[0], right)
-				}
-				if right {
-					m.sub(msg.sub).open--
-					switch msg.sub = ""; c.Verb {
-					case Accept:
-						m.out["accepted"]++
-						delete(m.msgs, offset)
-					case Reject:
-						m.out["rejected"]++
-						delete(m.msgs, offset)
-					}
-				}
-				m.assign()
-			},
-			"restore": func(t *rapid.T) {
-				b := s.Snapshot()
-				back, err := Restore(b)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(back.Snapshot(), b) {
-					t.Fatal("a restored state has another snapshot")
-				}
-				s = back
-			},
-			"": func(t *rapid.T) {
-				if !slices.Equal(got, m.taken) {
-					t.Fatalf("assigned %v, model %v", got, m.taken)
-				}
-				c := s.Counts()
-				if c.In != m.next || c.Accepted != m.out["accepted"] || c.Rejected != m.out["rejected"] ||
-					c.Ready+c.Unsettled != uint64(len(m.msgs)) {
-					t.Fatalf("counts %+v, model has %d of %d", c, len(m.msgs), m.next)
-				}
-			},
+			"publish": b.publish, "attach": b.attach, "detach": b.detach, "limit": b.limit,
+			"unsubscribe": b.unsubscribe, "settle": b.settle, "restore": b.restore, "": b.check,
 		})
 	})
 }

@@ -78,7 +78,7 @@ var Codes = []Info{
 		"Add its fingerprint to the node file's trust list with a role that may.", RetryFix},
 	{DiskFull, "disk_full", "The node's disk has no room.", notStored,
 		"Free space on the node; it takes messages again by itself. Reading and settling go on.", RetryLater},
-	{ReadOnly, "read_only", "The queue takes no messages on this node: its log failed to flush or is damaged.",
+	{ReadOnly, "read_only", "The queue takes no messages on this node: a flush of its log failed, or it is damaged.",
 		"The message was not stored. Evidence given before stands.",
 		"Look at the node's log for the file, mend the disk, and restart the node.", RetryLater},
 	{Overloaded, "overloaded", "The queue's inbox or the node's memory for bodies is full.", notStored,

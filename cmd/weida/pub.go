@@ -327,8 +327,9 @@ func (r *pubReport) sum(total int) string {
 		return fmt.Sprintf("%s/%d  %s · term %d · %s", r.queue, r.last.Offset, words(r.last.Evidence),
 			r.last.Term, short(r.last.Latency))
 	}
-	return fmt.Sprintf("%s  %d messages: %d ok, %d refused, %d below request, %d indeterminate · the last: %s · %s, %.0f/s",
-		r.queue, total, r.counts[client.OK], r.counts[client.Refused], r.counts[client.BelowRequest],
+	const form = "%s  %d messages: %d ok, %d refused, %d below request, %d indeterminate · " +
+		"the last: %s · %s, %.0f/s"
+	return fmt.Sprintf(form, r.queue, total, r.counts[client.OK], r.counts[client.Refused], r.counts[client.BelowRequest],
 		r.counts[client.Indeterminate], words(r.last.Evidence), short(took), float64(total)/took.Seconds())
 }
 

@@ -36,7 +36,8 @@ func newSub() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.subscription, "subscription", "",
 		"durable `ID` to resume with; without one the subscription ends with the command")
-	cmd.Flags().StringVar(&f.settle, "settle", "accept", "`VERB`: accept, release, reject, or none to leave them unsettled")
+	cmd.Flags().StringVar(&f.settle, "settle", "accept",
+		"`VERB`: accept, release, reject, or none to leave them unsettled")
 	cmd.Flags().StringVar(&f.out, "out", "-", "`DIR` to write each body to a file DIR/OFFSET; - is standard output")
 	cmd.Flags().Uint64Var(&f.count, "count", 0, "stop after `N` messages; 0 is never")
 	cmd.Flags().IntVar(&f.credit, "credit", 256, "`N` deliveries may be under way")
