@@ -29,7 +29,10 @@ var floors = []floor{
 	{"broker/wire", "broker/wire", "github.com/quic-go/quic-go/quicvarint", machine},
 	{"broker/endpoint", "broker/endpoint fsync", "github.com/quic-go/quic-go", "log syscall"},
 	{"broker/peer", "broker/peer broker/wire broker/endpoint raftstore segment", "github.com/quic-go/quic-go", "os log"},
-	{"broker/client", "broker/client broker/wire broker/endpoint", "github.com/quic-go/quic-go github.com/zeebo/xxh3", "os log syscall"},
+	{
+		"broker/client", "broker/client broker/wire broker/endpoint", "github.com/quic-go/quic-go github.com/zeebo/xxh3",
+		"os log syscall",
+	},
 	{
 		"broker", "broker raftstore wal segment fsync",
 		"github.com/quic-go/quic-go github.com/zeebo/xxh3 github.com/prometheus/client_golang github.com/goccy/go-yaml",

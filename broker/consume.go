@@ -101,8 +101,10 @@ func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) 
 	if !ok {
 		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("The name was %q", open.Queue)}
 	}
-	c := &consumer{session: s, queue: q, id: s.node.sessions.Add(1), sub: open.Subscription,
-		out: newOutbox(), bell: make(chan struct{}, 1)}
+	c := &consumer{
+		session: s, queue: q, id: s.node.sessions.Add(1), sub: open.Subscription,
+		out: newOutbox(), bell: make(chan struct{}, 1),
+	}
 	c.room = sync.NewCond(&c.mu)
 	switch {
 	case c.sub == "":
@@ -164,8 +166,10 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 			if !c.settleRoom() {
 				return nil
 			}
-			cmds = append(cmds, queue.Command{Kind: queue.Settle, Subscription: c.sub, Session: c.id,
-				Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb)})
+			cmds = append(cmds, queue.Command{
+				Kind: queue.Settle, Subscription: c.sub, Session: c.id,
+				Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb),
+			})
 		default:
 			return &wire.Error{Code: wire.Malformed, Detail: "a consumer's stream carries CREDIT and SETTLE only"}
 		}
@@ -257,8 +261,10 @@ var errSuperseded = errors.New("superseded")
 func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte, e queue.Effect) ([]byte, error) {
 	switch e.Kind {
 	case queue.Attached:
-		return wire.Append(buf, &wire.Opened{Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
-			Delivered: e.Delivered, Limit: e.Limit}), nil
+		return wire.Append(buf, &wire.Opened{
+			Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
+			Delivered: e.Delivered, Limit: e.Limit,
+		}), nil
 	case queue.Superseded:
 		buf = wire.Append(buf, &wire.ErrorFrame{Code: wire.Superseded})
 		return nil, errors.Join(errSuperseded, write(stream, buf))
@@ -303,7 +309,8 @@ func (w deadlineWriter) Write(b []byte) (int, error) {
 
 // deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it.
 func (c *consumer) deliverLarge(ctx context.Context, stream io.Writer, f *wire.Deliver,
-	body raftstore.BodyReader, large *queue.Large) error {
+	body raftstore.BodyReader, large *queue.Large,
+) error {
 	to, err := c.session.conn.OpenUniStreamSync(ctx)
 	if err != nil {
 		return err

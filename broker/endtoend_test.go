@@ -33,10 +33,12 @@ func newRig(t *testing.T) *rig {
 	node := r.identity("node")
 	r.key = r.identity("client")
 	r.trust = endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode})
-	r.config = broker.Config{Dir: filepath.Join(r.dir, "n1"), Listen: "127.0.0.1:0", Identity: node,
+	r.config = broker.Config{
+		Dir: filepath.Join(r.dir, "n1"), Listen: "127.0.0.1:0", Identity: node,
 		Trust:      endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.key.Fingerprint(): endpoint.RoleClient}),
 		Queues:     []broker.QueueConfig{{Name: "demo", Group: 1}, {Name: "other", Group: 2}},
-		MessageMax: 8 << 20}
+		MessageMax: 8 << 20,
+	}
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	return r

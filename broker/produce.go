@@ -47,8 +47,10 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 		return
 	}
 	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox()}
-	p.out.add(&wire.Opened{Offer: q.offer(), MessageMax: uint64(s.node.c.MessageMax),
-		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax})
+	p.out.add(&wire.Opened{
+		Offer: q.offer(), MessageMax: uint64(s.node.c.MessageMax),
+		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
+	})
 	p.wake()
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -71,8 +73,10 @@ func (s *session) openProducer(open wire.OpenProducer) (*nodeQueue, *wire.Error)
 	case !ok:
 		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("The name was %q", open.Queue)}
 	case open.Producer != "":
-		return nil, &wire.Error{Code: wire.NotOffered,
-			Detail: "Producer ids, which make retries safe, are not built yet; publish without one"}
+		return nil, &wire.Error{
+			Code:   wire.NotOffered,
+			Detail: "Producer ids, which make retries safe, are not built yet; publish without one",
+		}
 	case !q.offer().Covers(open.Want):
 		return nil, notOffered(q, open.Want)
 	}

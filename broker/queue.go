@@ -62,8 +62,10 @@ type settleAnswer struct {
 }
 
 func newNodeQueue(name string, log *slog.Logger) *nodeQueue {
-	return &nodeQueue{name: name, log: log.With("queue", name), state: new(queue.State),
-		asked: make(map[uint64]*proposal), consumers: make(map[uint64]*consumer)}
+	return &nodeQueue{
+		name: name, log: log.With("queue", name), state: new(queue.State),
+		asked: make(map[uint64]*proposal), consumers: make(map[uint64]*consumer),
+	}
 }
 
 // begin ends what earlier lives left attached.
@@ -131,7 +133,7 @@ func (q *nodeQueue) Dropped(tag uint64, o raftstore.Outcome) {
 }
 
 // Apply implements raftstore.Machine.
-func (q *nodeQueue) Apply(t raftstore.Term, i raftstore.Index, items []raftstore.Item) {
+func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.Item) {
 	mine := q.placedAt(i)
 	for _, item := range items {
 		c, err := queue.Decode(item.Command)
@@ -149,7 +151,7 @@ func (q *nodeQueue) Apply(t raftstore.Term, i raftstore.Index, items []raftstore
 		if len(mine) > 0 {
 			mine = mine[0].applied(q.effects, mine)
 		}
-		q.act(t, i)
+		q.act(i)
 	}
 }
 
@@ -184,7 +186,7 @@ func (c cursor) applied(effects []queue.Effect, all []cursor) []cursor {
 }
 
 // act passes effects on to the sessions of this life.
-func (q *nodeQueue) act(t raftstore.Term, i raftstore.Index) {
+func (q *nodeQueue) act(i raftstore.Index) {
 	for _, e := range q.effects {
 		if e.Kind == queue.Freed {
 			q.group.Release(raftstore.BodyRef{Term: raftstore.Term(e.Ref.Term), Seq: e.Ref.Seq})

@@ -25,8 +25,10 @@ func TestStreamsThatAreRefused(t *testing.T) {
 		{"unknown queue, producer", &wire.OpenProducer{Queue: "nope", Want: stored}, wire.UnknownQueue},
 		{"unknown queue, consumer", &wire.OpenConsumer{Queue: "nope"}, wire.UnknownQueue},
 		{"no queue", &wire.OpenProducer{Want: stored}, wire.UnknownQueue},
-		{"T-33: replicated of one replica", &wire.OpenProducer{Queue: "demo", Want: wire.Replicated(2, wire.Written)},
-			wire.NotOffered},
+		{
+			"T-33: replicated of one replica", &wire.OpenProducer{Queue: "demo", Want: wire.Replicated(2, wire.Written)},
+			wire.NotOffered,
+		},
 		{"producer id", &wire.OpenProducer{Queue: "demo", Want: stored, Producer: "p"}, wire.NotOffered},
 		{"a broker's subscription id", &wire.OpenConsumer{Queue: "demo", Subscription: "~1"}, wire.NotAllowed},
 		{"no open frame", publish, wire.Malformed},

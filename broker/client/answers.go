@@ -60,8 +60,10 @@ func (p *Producer) answers(r *wire.Reader) error {
 		case *wire.Refused:
 			err = p.finish(f.Seq, 1, func(_ uint64, u *unanswered) Result { return refused(f, u) })
 		case *wire.Below:
-			r := Result{Outcome: BelowRequest, Evidence: f.Evidence, Committed: true, Offset: f.Offset,
-				Term: f.Term, Err: &wire.Error{Code: f.Code, Detail: f.Detail}}
+			r := Result{
+				Outcome: BelowRequest, Evidence: f.Evidence, Committed: true, Offset: f.Offset,
+				Term: f.Term, Err: &wire.Error{Code: f.Code, Detail: f.Detail},
+			}
 			err = p.finish(f.Seq, 1, func(uint64, *unanswered) Result { return r })
 		case *wire.Indeterminate:
 			r := Result{Outcome: Indeterminate, Err: &wire.Error{Code: f.Code, Detail: f.Detail}}
@@ -113,8 +115,10 @@ func (p *Producer) evidence(f *wire.EvidenceFrame) error {
 		}
 		short = true
 		r.Outcome = BelowRequest
-		r.Err = &wire.Error{Code: wire.Malformed,
-			Detail: "the broker confirmed " + f.Evidence.String() + " where " + u.want.String() + " was asked"}
+		r.Err = &wire.Error{
+			Code:   wire.Malformed,
+			Detail: "the broker confirmed " + f.Evidence.String() + " where " + u.want.String() + " was asked",
+		}
 		if !committed {
 			r.Outcome = Indeterminate // accepted is no place in the queue
 		}

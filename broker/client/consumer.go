@@ -79,8 +79,10 @@ func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) 
 	if err != nil {
 		return nil, err
 	}
-	k := &Consumer{c: c, queue: queue, credit: uint64(o.Credit), stream: stream, reader: r,
-		received: opened.Delivered, taken: opened.Delivered, granted: max(opened.Limit, opened.Delivered)}
+	k := &Consumer{
+		c: c, queue: queue, credit: uint64(o.Credit), stream: stream, reader: r,
+		received: opened.Delivered, taken: opened.Delivered, granted: max(opened.Limit, opened.Delivered),
+	}
 	if o.Limit > 0 {
 		k.limit = opened.Delivered + o.Limit
 	}

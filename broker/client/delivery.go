@@ -29,8 +29,10 @@ type Delivery struct {
 }
 
 func newDelivery(k *Consumer, f *wire.Deliver) *Delivery {
-	d := &Delivery{Queue: k.queue, Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Digest: f.Digest,
-		Length: int64(len(f.Body)), consumer: k}
+	d := &Delivery{
+		Queue: k.queue, Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Digest: f.Digest,
+		Length: int64(len(f.Body)), consumer: k,
+	}
 	if f.Large {
 		d.Length = int64(f.Length)
 		d.large = &largeBody{k: k, id: f.Stream, offset: f.Offset, length: f.Length}

@@ -110,8 +110,10 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	}
 	messages := min(uint64(o.Window), opened.InFlight, windowMax)
 	bytes := min(uint64(o.WindowBytes), opened.InFlightSize)
-	p := &Producer{c: c, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
-		window: newWindow(int(messages), int64(bytes))}
+	p := &Producer{
+		c: c, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
+		window: newWindow(int(messages), int64(bytes)),
+	}
 	p.moved = sync.NewCond(&p.mu)
 	p.ended.Go(p.write)
 	p.ended.Go(func() { p.read(r) })
@@ -132,8 +134,10 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	case r := <-done:
 		return r, nil
 	case <-ctx.Done():
-		return Result{Outcome: Indeterminate, Latency: time.Since(start),
-			Err: &wire.Error{Code: wire.ConnectionLost, Detail: "Nobody waited for the answer: " + ctx.Err().Error()}}, nil
+		return Result{
+			Outcome: Indeterminate, Latency: time.Since(start),
+			Err: &wire.Error{Code: wire.ConnectionLost, Detail: "Nobody waited for the answer: " + ctx.Err().Error()},
+		}, nil
 	}
 }
 

@@ -33,8 +33,10 @@ func newWorld(t *testing.T, change func(*endpoint.ListenOptions)) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, dir: t.TempDir(), ids: make(map[string]*endpoint.Identity),
-		refused: make(chan error, 100)}
+	w := &world{
+		t: t, ctx: ctx, dir: t.TempDir(), ids: make(map[string]*endpoint.Identity),
+		refused: make(chan error, 100),
+	}
 	for _, name := range []string{"node", "othernode", "client", "admin", "stranger"} {
 		w.ids[name] = identity(t, w.dir, name)
 	}
@@ -46,11 +48,14 @@ func (w *world) print(name string) endpoint.Fingerprint { return w.ids[name].Fin
 
 func (w *world) listen(addr string, change func(*endpoint.ListenOptions)) *endpoint.Listener {
 	w.t.Helper()
-	o := endpoint.ListenOptions{Addr: addr, Identity: w.ids["node"],
+	o := endpoint.ListenOptions{
+		Addr: addr, Identity: w.ids["node"],
 		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{
 			w.print("client"): endpoint.RoleClient, w.print("admin"): endpoint.RoleAdmin,
-			w.print("othernode"): endpoint.RoleNode}),
-		OnRefused: func(err error) { w.refused <- err }}
+			w.print("othernode"): endpoint.RoleNode,
+		}),
+		OnRefused: func(err error) { w.refused <- err },
+	}
 	if change != nil {
 		change(&o)
 	}
@@ -138,7 +143,8 @@ func TestTrustedPeersMeet(t *testing.T) {
 		if served := <-conns; served.Peer() != w.print(name) || served.Role() != role {
 			t.Errorf("the node sees %v as %s, want %s as %s", served.Peer(), served.Role(), name, role)
 		}
-		if s := c.ConnectionState(); s.TLS.Version != tls.VersionTLS13 || s.TLS.NegotiatedProtocol != endpoint.ALPNMessaging ||
+		s := c.ConnectionState()
+		if s.TLS.Version != tls.VersionTLS13 || s.TLS.NegotiatedProtocol != endpoint.ALPNMessaging ||
 			s.Used0RTT || s.TLS.DidResume {
 			t.Errorf("the connection is %+v", s.TLS)
 		}
@@ -156,10 +162,17 @@ func TestClientRefusesNode(t *testing.T) {
 		says  string
 	}{
 		{"nobody is trusted", nil, "", "not in the trust list"},
-		{"another node is trusted", map[endpoint.Fingerprint]endpoint.Role{w.print("othernode"): endpoint.RoleNode}, "",
-			"add it to the list"},
-		{"trusted as a client", map[endpoint.Fingerprint]endpoint.Role{w.print("node"): endpoint.RoleClient},
-			endpoint.RoleClient, "trusted as client and not as node"},
+		{
+			"another node is trusted",
+			map[endpoint.Fingerprint]endpoint.Role{w.print("othernode"): endpoint.RoleNode},
+			"",
+			"add it to the list",
+		},
+		{
+			"trusted as a client",
+			map[endpoint.Fingerprint]endpoint.Role{w.print("node"): endpoint.RoleClient},
+			endpoint.RoleClient, "trusted as client and not as node",
+		},
 	}
 	for _, c := range cases {
 		_, err := w.dial("client", c.trust)
@@ -201,7 +214,7 @@ func (w *world) raw(conf *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	defer c.CloseWithError(0, "") //nolint:errcheck // it has ended, or ends here
+	defer c.CloseWithError(0, "") // it has ended, or ends here
 	return w.echo(c)
 }
 
@@ -222,7 +235,8 @@ func TestNodeRefusesHandshakes(t *testing.T) {
 		return c
 	}
 	messaging := []string{endpoint.ALPNMessaging}
-	if err := w.raw(&tls.Config{NextProtos: messaging, Certificates: []tls.Certificate{cert("client", "client")}}); err != nil {
+	mine := []tls.Certificate{cert("client", "client")}
+	if err := w.raw(&tls.Config{NextProtos: messaging, Certificates: mine}); err != nil {
 		t.Fatalf("the client's own key: %v", err)
 	}
 	cases := []struct {
@@ -230,10 +244,14 @@ func TestNodeRefusesHandshakes(t *testing.T) {
 		conf       *tls.Config
 	}{
 		{"no certificate", "turned this key away", &tls.Config{NextProtos: messaging}},
-		{"another's certificate", "cannot reach", &tls.Config{NextProtos: messaging,
-			Certificates: []tls.Certificate{cert("client", "stranger")}}},
-		{"another protocol", "does not speak", &tls.Config{NextProtos: []string{"h3"},
-			Certificates: []tls.Certificate{cert("client", "client")}}},
+		{"another's certificate", "cannot reach", &tls.Config{
+			NextProtos:   messaging,
+			Certificates: []tls.Certificate{cert("client", "stranger")},
+		}},
+		{"another protocol", "does not speak", &tls.Config{
+			NextProtos:   []string{"h3"},
+			Certificates: []tls.Certificate{cert("client", "client")},
+		}},
 		{"no protocol", "does not speak", &tls.Config{Certificates: []tls.Certificate{cert("client", "client")}}},
 	}
 	for _, c := range cases {
@@ -255,17 +273,21 @@ func TestAddressesThatFail(t *testing.T) {
 	if !errors.As(err, &taken) || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("an address in use: %v", err)
 	}
-	if _, err = endpoint.Listen(endpoint.ListenOptions{Addr: "nonsense", Identity: w.ids["node"]}); !errors.As(err, &taken) {
+	_, err = endpoint.Listen(endpoint.ListenOptions{Addr: "nonsense", Identity: w.ids["node"]})
+	if !errors.As(err, &taken) {
 		t.Errorf("no address: %v", err)
 	}
 	var unreachable *endpoint.UnreachableError
-	if _, err := endpoint.Dial(w.ctx, "nonsense", endpoint.DialOptions{Identity: w.ids["client"]}); !errors.As(err, &unreachable) {
+	_, err = endpoint.Dial(w.ctx, "nonsense", endpoint.DialOptions{Identity: w.ids["client"]})
+	if !errors.As(err, &unreachable) {
 		t.Errorf("dialling no address: %v", err)
 	}
 	ended, cancel := context.WithCancel(w.ctx)
 	cancel()
-	_, err = endpoint.Dial(ended, w.node.Addr().String(), endpoint.DialOptions{Identity: w.ids["client"],
-		Trust: endpoint.NewTrust(w.theNode())})
+	_, err = endpoint.Dial(ended, w.node.Addr().String(), endpoint.DialOptions{
+		Identity: w.ids["client"],
+		Trust:    endpoint.NewTrust(w.theNode()),
+	})
 	if !errors.As(err, &unreachable) || unreachable.TurnedAway() || !errors.Is(err, context.Canceled) {
 		t.Errorf("dialling with an ended context: %v", err)
 	}

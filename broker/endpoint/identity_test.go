@@ -55,8 +55,10 @@ func TestFingerprintText(t *testing.T) {
 		t.Errorf("%v became %v, %v", f, got, err)
 	}
 	digits := strings.TrimPrefix(f.String(), "sha256:")
-	for _, bad := range []string{"", digits, "sha256:", "sha256:" + digits[1:], f.String() + "00",
-		"SHA256:" + digits, "sha256:" + strings.Repeat("g", 64)} {
+	for _, bad := range []string{
+		"", digits, "sha256:", "sha256:" + digits[1:], f.String() + "00",
+		"SHA256:" + digits, "sha256:" + strings.Repeat("g", 64),
+	} {
 		if got, err := endpoint.ParseFingerprint(bad); err == nil {
 			t.Errorf("%q was read as %v", bad, got)
 		}
@@ -81,15 +83,23 @@ func TestKeysThatAreRefused(t *testing.T) {
 		spoil            func(dir string) error
 	}{
 		{"readable by all", "n.key", "0644", func(dir string) error { return os.Chmod(filepath.Join(dir, "n.key"), 0o644) }},
-		{"readable by group", "n.key", "0640", func(dir string) error { return os.Chmod(filepath.Join(dir, "n.key"), 0o640) }},
+		{"readable by group", "n.key", "0640", func(dir string) error {
+			return os.Chmod(filepath.Join(dir, "n.key"), 0o640)
+		}},
 		{"empty key", "n.key", "no PEM block", write("n.key", nil)},
-		{"PEM of nothing", "n.key", "restore it",
-			write("n.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}))},
-		{"another kind of key", "n.key", "no Ed25519 key",
-			write("n.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))},
+		{
+			"PEM of nothing", "n.key", "restore it",
+			write("n.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})),
+		},
+		{
+			"another kind of key", "n.key", "no Ed25519 key",
+			write("n.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+		},
 		{"empty certificate", "n.crt", "remove it", write("n.crt", nil)},
-		{"torn certificate", "n.crt", "remove it",
-			write("n.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))},
+		{
+			"torn certificate", "n.crt", "remove it",
+			write("n.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})),
+		},
 		{"certificate of another key", "n.crt", "another key", func(dir string) error {
 			identity(t, dir, "m")
 			return os.Rename(filepath.Join(dir, "m.crt"), filepath.Join(dir, "n.crt"))

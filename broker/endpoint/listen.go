@@ -105,9 +105,11 @@ func Listen(o ListenOptions) (*Listener, error) {
 	var fresh newcomers
 	d := &door{max: o.Connections, oneMax: o.OneAddress}
 	// A client of an earlier life of this node is told so at once: the reset key is the same.
-	t := &quic.Transport{Conn: udp, ConnectionIDLength: connectionIDLength, MaxTokenAge: tokenAgeMax,
+	t := &quic.Transport{
+		Conn: udp, ConnectionIDLength: connectionIDLength, MaxTokenAge: tokenAgeMax,
 		StatelessResetKey: (*quic.StatelessResetKey)(&reset), TokenGeneratorKey: (*quic.TokenGeneratorKey)(&tokens),
-		VerifySourceAddress: fresh.verify, ConnContext: d.enter}
+		VerifySourceAddress: fresh.verify, ConnContext: d.enter,
+	}
 	w := newWindows(o.WindowBudget)
 	l, err := t.Listen(serverTLS(o), nodeConfig(w))
 	if err != nil {

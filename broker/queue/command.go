@@ -71,6 +71,7 @@ func (c *Command) Append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, c.Attempt)
 		dst = binary.AppendUvarint(dst, c.Term)
 		dst = append(dst, byte(c.Verb))
+	case Publish, DetachAll: // nothing but the kind
 	}
 	return dst
 }

@@ -16,8 +16,10 @@ func TestCommandBytes(t *testing.T) {
 		{Command{Kind: Detach, Subscription: "s", Session: 300}, "030173ac02"},
 		{Command{Kind: DetachAll}, "04"},
 		{Command{Kind: Limit, Subscription: "s", Limit: 9}, "05017309"},
-		{Command{Kind: Settle, Subscription: "s", Session: 3, Offset: 17, Attempt: 1, Term: 6, Verb: Reject},
-			"06017303110106" + "03"},
+		{
+			Command{Kind: Settle, Subscription: "s", Session: 3, Offset: 17, Attempt: 1, Term: 6, Verb: Reject},
+			"06017303110106" + "03",
+		},
 		{Command{Kind: Unsubscribe, Subscription: "s"}, "070173"},
 	} {
 		if got := hex.EncodeToString(c.command.Append(nil)); got != c.bytes {

@@ -174,8 +174,10 @@ func (b *both) unsubscribe(t *rapid.T) {
 
 func (b *both) settle(t *rapid.T) {
 	offset := rapid.Uint64Range(0, max(b.m.next, 1)).Draw(t, "offset")
-	c := Command{Kind: Settle, Subscription: subscriptions.Draw(t, "id"), Offset: offset,
-		Attempt: 1, Term: 1, Verb: Verb(rapid.IntRange(1, 3).Draw(t, "verb"))}
+	c := Command{
+		Kind: Settle, Subscription: subscriptions.Draw(t, "id"), Offset: offset,
+		Attempt: 1, Term: 1, Verb: Verb(rapid.IntRange(1, 3).Draw(t, "verb")),
+	}
 	msg := b.m.msgs[offset]
 	if msg != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
 		c.Subscription, c.Attempt, c.Term = msg.sub, msg.attempts, msg.ref.Term
@@ -223,8 +225,10 @@ func (b *both) check(t *rapid.T) {
 // TestQueueModel drives both, with snapshot and restore in between.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := &both{s: &State{}, ref: Ref{Term: 1},
-			m: &model{msgs: map[uint64]*modelMsg{}, out: map[Verb]uint64{}}}
+		b := &both{
+			s: &State{}, ref: Ref{Term: 1},
+			m: &model{msgs: map[uint64]*modelMsg{}, out: map[Verb]uint64{}},
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"publish": b.publish, "attach": b.attach, "detach": b.detach, "limit": b.limit,
 			"unsubscribe": b.unsubscribe, "settle": b.settle, "restore": b.restore, "": b.check,

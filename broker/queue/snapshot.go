@@ -14,8 +14,10 @@ const snapshotVersion = 1
 // subscriptions, not the number of messages. The same state gives the same bytes.
 func (s *State) Snapshot() []byte {
 	b := []byte{snapshotVersion}
-	for _, v := range []uint64{s.next, s.cursor, uint64(s.turn),
-		s.counts.In, s.counts.Accepted, s.counts.Rejected, s.counts.Released} {
+	for _, v := range []uint64{
+		s.next, s.cursor, uint64(s.turn),
+		s.counts.In, s.counts.Accepted, s.counts.Rejected, s.counts.Released,
+	} {
 		b = binary.AppendUvarint(b, v)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.present.list)))

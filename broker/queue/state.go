@@ -231,8 +231,10 @@ func (s *State) assign(out []Effect) []Effect {
 		}
 		s.open[offset] = delivery{sub.id, attempt}
 		ref, large, _ := s.present.get(offset)
-		out = append(out, Effect{Kind: Assigned, Session: sub.session, Offset: offset,
-			Attempt: attempt, Ref: ref, Large: large})
+		out = append(out, Effect{
+			Kind: Assigned, Session: sub.session, Offset: offset,
+			Attempt: attempt, Ref: ref, Large: large,
+		})
 	}
 }
 

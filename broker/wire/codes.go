@@ -55,49 +55,85 @@ const notStored = "The message was not stored."
 
 // Codes is the table, in order of code. Callers must not change it.
 var Codes = []Info{
-	{UnknownQueue, "unknown_queue", "There is no queue of that name.", notStored,
-		"Check the name, or make the queue first: publishing and subscribing never make one.", RetryFix},
-	{TooLarge, "too_large", "The message is larger than the queue takes; its body was not read.", notStored,
-		"Send a smaller message, or raise the queue's message size.", RetryFix},
-	{NotOffered, "not_offered", "The queue cannot give the evidence that was asked for, on one of the two axes.",
-		notStored, "Ask for evidence within the offer named in the detail; it is never weakened for you.", RetryFix},
-	{NoLevel, "no_level", "Stored was asked for without a level.", notStored,
-		"Ask for stored:written or stored:flushed.", RetryFix},
-	{InFlightExceeded, "in_flight_exceeded", "More messages or bytes are unanswered than the stream may have.",
-		notStored, "Wait for answers before sending more; the client library does so.", RetryNow},
-	{BadSequence, "bad_sequence", "A sequence does not rise within its stream.", notStored,
-		"Number messages from 1 without going back.", RetryFix},
-	{Malformed, "malformed", "A frame could not be read; the stream is closed.",
+	{
+		UnknownQueue, "unknown_queue", "There is no queue of that name.", notStored,
+		"Check the name, or make the queue first: publishing and subscribing never make one.", RetryFix,
+	},
+	{
+		TooLarge, "too_large", "The message is larger than the queue takes; its body was not read.", notStored,
+		"Send a smaller message, or raise the queue's message size.", RetryFix,
+	},
+	{
+		NotOffered, "not_offered", "The queue cannot give the evidence that was asked for, on one of the two axes.",
+		notStored, "Ask for evidence within the offer named in the detail; it is never weakened for you.", RetryFix,
+	},
+	{
+		NoLevel, "no_level", "Stored was asked for without a level.", notStored,
+		"Ask for stored:written or stored:flushed.", RetryFix,
+	},
+	{
+		InFlightExceeded, "in_flight_exceeded", "More messages or bytes are unanswered than the stream may have.",
+		notStored, "Wait for answers before sending more; the client library does so.", RetryNow,
+	},
+	{
+		BadSequence, "bad_sequence", "A sequence does not rise within its stream.", notStored,
+		"Number messages from 1 without going back.", RetryFix,
+	},
+	{
+		Malformed, "malformed", "A frame could not be read; the stream is closed.",
 		"Messages of this stream without an answer are indeterminate.",
-		"Use a client of the same protocol version; report it if you do.", RetryNever},
-	{BodyMismatch, "body_mismatch", "A large body's length or digest is not what was announced.", notStored,
-		"Send it again from the start.", RetryNow},
-	{BodyBroken, "body_broken", "A large body's stream ended before its end.", notStored,
-		"Send it again from the start.", RetryNow},
-	{NotAllowed, "not_allowed", "This identity may not do that.", "Nothing was changed.",
-		"Add its fingerprint to the node file's trust list with a role that may.", RetryFix},
-	{DiskFull, "disk_full", "The node's disk has no room.", notStored,
-		"Free space on the node; it takes messages again by itself. Reading and settling go on.", RetryLater},
-	{ReadOnly, "read_only", "The queue takes no messages on this node: a flush of its log failed, or it is damaged.",
+		"Use a client of the same protocol version; report it if you do.", RetryNever,
+	},
+	{
+		BodyMismatch, "body_mismatch", "A large body's length or digest is not what was announced.", notStored,
+		"Send it again from the start.", RetryNow,
+	},
+	{
+		BodyBroken, "body_broken", "A large body's stream ended before its end.", notStored,
+		"Send it again from the start.", RetryNow,
+	},
+	{
+		NotAllowed, "not_allowed", "This identity may not do that.", "Nothing was changed.",
+		"Add its fingerprint to the node file's trust list with a role that may.", RetryFix,
+	},
+	{
+		DiskFull, "disk_full", "The node's disk has no room.", notStored,
+		"Free space on the node; it takes messages again by itself. Reading and settling go on.", RetryLater,
+	},
+	{
+		ReadOnly, "read_only", "The queue takes no messages on this node: a flush of its log failed, or it is damaged.",
 		"The message was not stored. Evidence given before stands.",
-		"Look at the node's log for the file, mend the disk, and restart the node.", RetryLater},
-	{Overloaded, "overloaded", "The queue's inbox or the node's memory for bodies is full.", notStored,
-		"Try again after a pause.", RetryLater},
+		"Look at the node's log for the file, mend the disk, and restart the node.", RetryLater,
+	},
+	{
+		Overloaded, "overloaded", "The queue's inbox or the node's memory for bodies is full.", notStored,
+		"Try again after a pause.", RetryLater,
+	},
 	{Stopping, "stopping", "The node is stopping.", notStored, "Try again when it is back.", RetryLater},
-	{StoreFailed, "store_failed", "The node's storage failed while the message was under way.",
+	{
+		StoreFailed, "store_failed", "The node's storage failed while the message was under way.",
 		"The message may or may not be in the queue.",
-		"Mend the storage and read the queue, or send it again and expect a second copy.", RetryLater},
-	{StaleSettle, "stale_settle", "The delivery named is not the one that is open.",
+		"Mend the storage and read the queue, or send it again and expect a second copy.", RetryLater,
+	},
+	{
+		StaleSettle, "stale_settle", "The delivery named is not the one that is open.",
 		"Nothing was changed: the message was settled before, or was offered again under a later attempt.",
-		"Settle the latest delivery of the message.", RetryNever},
-	{Superseded, "superseded", "Another consumer attached with the same subscription.",
-		"Unsettled messages went to the other consumer.", "Use a subscription of your own.", RetryFix},
-	{BodyDamaged, "body_damaged", "The message's body on disk is damaged.",
+		"Settle the latest delivery of the message.", RetryNever,
+	},
+	{
+		Superseded, "superseded", "Another consumer attached with the same subscription.",
+		"Unsettled messages went to the other consumer.", "Use a subscription of your own.", RetryFix,
+	},
+	{
+		BodyDamaged, "body_damaged", "The message's body on disk is damaged.",
 		"The message was not delivered and not deleted; the queue goes on with the others.",
-		"Look at the node's log for the file; restore it from a copy.", RetryNever},
-	{ConnectionLost, "connection_lost", "The connection ended before the answer came.",
+		"Look at the node's log for the file; restore it from a copy.", RetryNever,
+	},
+	{
+		ConnectionLost, "connection_lost", "The connection ended before the answer came.",
 		"The message may or may not be in the queue.",
-		"Send it again; without a producer id a second copy is possible.", RetryNow},
+		"Send it again; without a producer id a second copy is possible.", RetryNow,
+	},
 }
 
 // Lookup returns a code's row.

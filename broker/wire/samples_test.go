@@ -21,26 +21,38 @@ var samples = []sample{
 	{"open producer", &wire.OpenProducer{Queue: "demo", Want: wire.Stored(wire.Flushed)}},
 	{"open producer with id", &wire.OpenProducer{Queue: "a/b", Producer: "p1", Want: wire.Accepted()}},
 	{"open consumer", &wire.OpenConsumer{Queue: "demo", Subscription: "s", Credit: 256}},
-	{"opened", &wire.Opened{Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 30, InFlight: 1024,
-		InFlightSize: 16 << 20, Delivered: 3, Limit: 259}},
+	{"opened", &wire.Opened{
+		Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 30, InFlight: 1024,
+		InFlightSize: 16 << 20, Delivered: 3, Limit: 259,
+	}},
 	{"publish", &wire.Publish{Seq: 1, Low: 1, Body: []byte("hello")}},
-	{"publish with want and headers", &wire.Publish{Seq: 70, Low: 60, Want: wire.Replicated(3, wire.Flushed),
-		Headers: []byte{1, 2}, Body: []byte{}}},
+	{"publish with want and headers", &wire.Publish{
+		Seq: 70, Low: 60, Want: wire.Replicated(3, wire.Flushed),
+		Headers: []byte{1, 2}, Body: []byte{},
+	}},
 	{"publish large", &wire.Publish{Seq: 2, Low: 1, Large: true, Stream: 6, Length: 1 << 30}},
 	{"body head", &wire.BodyHead{Length: 1 << 30}},
 	{"evidence accepted", &wire.EvidenceFrame{First: 1, Count: 1, Evidence: wire.Accepted()}},
-	{"evidence stored written", &wire.EvidenceFrame{First: 1, Count: 300, Evidence: wire.Stored(wire.Written),
-		Offset: 17, Term: 6}},
-	{"evidence stored flushed", &wire.EvidenceFrame{First: 5, Count: 1, Evidence: wire.Stored(wire.Flushed),
-		Offset: 20, Term: 6}},
-	{"evidence replicated", &wire.EvidenceFrame{First: 5, Count: 2, Evidence: wire.Replicated(2, wire.Flushed),
-		Offset: 20, Term: 6}},
+	{"evidence stored written", &wire.EvidenceFrame{
+		First: 1, Count: 300, Evidence: wire.Stored(wire.Written),
+		Offset: 17, Term: 6,
+	}},
+	{"evidence stored flushed", &wire.EvidenceFrame{
+		First: 5, Count: 1, Evidence: wire.Stored(wire.Flushed),
+		Offset: 20, Term: 6,
+	}},
+	{"evidence replicated", &wire.EvidenceFrame{
+		First: 5, Count: 2, Evidence: wire.Replicated(2, wire.Flushed),
+		Offset: 20, Term: 6,
+	}},
 	{"refused", &wire.Refused{Seq: 9, Code: wire.DiskFull, Detail: "no room"}},
 	{"below", &wire.Below{Seq: 9, Evidence: wire.Stored(wire.Flushed), Offset: 4, Term: 2, Code: wire.NotOffered}},
 	{"indeterminate", &wire.Indeterminate{Seq: 9, Code: wire.StoreFailed, Detail: "flush"}},
 	{"deliver", &wire.Deliver{Offset: 17, Attempt: 1, Term: 6, Digest: digest, Body: []byte("hello")}},
-	{"deliver large", &wire.Deliver{Offset: 18, Attempt: 2, Term: 6, Digest: digest, Large: true, Stream: 7,
-		Length: 70_000}},
+	{"deliver large", &wire.Deliver{
+		Offset: 18, Attempt: 2, Term: 6, Digest: digest, Large: true, Stream: 7,
+		Length: 70_000,
+	}},
 	{"credit", &wire.Credit{Limit: 512}},
 	{"settle", &wire.Settle{Offset: 17, Attempt: 1, Term: 6, Verb: wire.Accept}},
 	{"settled", &wire.Settled{Offset: 17, Attempt: 1}},
@@ -91,14 +103,20 @@ func anyFrame(t *rapid.T) wire.Frame {
 	detail := string(blob(t, 300, "detail"))
 	switch wire.Type(kind) {
 	case wire.TypeOpenProducer:
-		return &wire.OpenProducer{Queue: string(blob(t, wire.QueueMax, "queue")),
-			Producer: string(blob(t, wire.IDMax, "producer")), Want: anyEvidence(t)}
+		return &wire.OpenProducer{
+			Queue:    string(blob(t, wire.QueueMax, "queue")),
+			Producer: string(blob(t, wire.IDMax, "producer")), Want: anyEvidence(t),
+		}
 	case wire.TypeOpenConsumer:
-		return &wire.OpenConsumer{Queue: string(blob(t, wire.QueueMax, "queue")),
-			Subscription: string(blob(t, wire.IDMax, "subscription")), Credit: number(t, "credit")}
+		return &wire.OpenConsumer{
+			Queue:        string(blob(t, wire.QueueMax, "queue")),
+			Subscription: string(blob(t, wire.IDMax, "subscription")), Credit: number(t, "credit"),
+		}
 	case wire.TypeOpened:
-		return &wire.Opened{Offer: anyEvidence(t), MessageMax: number(t, "max"), InFlight: number(t, "n"),
-			InFlightSize: number(t, "size"), Delivered: number(t, "delivered"), Limit: number(t, "limit")}
+		return &wire.Opened{
+			Offer: anyEvidence(t), MessageMax: number(t, "max"), InFlight: number(t, "n"),
+			InFlightSize: number(t, "size"), Delivered: number(t, "delivered"), Limit: number(t, "limit"),
+		}
 	case wire.TypePublish:
 		f := &wire.Publish{Seq: number(t, "seq"), Low: number(t, "low"), Headers: blob(t, wire.HeadersMax, "headers")}
 		if rapid.Bool().Draw(t, "want of its own") {
@@ -115,8 +133,10 @@ func anyFrame(t *rapid.T) wire.Frame {
 	case wire.TypeRefused:
 		return &wire.Refused{Seq: number(t, "seq"), Code: anyCode(t), Detail: detail}
 	case wire.TypeBelow:
-		return &wire.Below{Seq: number(t, "seq"), Evidence: storedEvidence(t), Offset: number(t, "offset"),
-			Term: number(t, "term"), Code: anyCode(t), Detail: detail}
+		return &wire.Below{
+			Seq: number(t, "seq"), Evidence: storedEvidence(t), Offset: number(t, "offset"),
+			Term: number(t, "term"), Code: anyCode(t), Detail: detail,
+		}
 	case wire.TypeIndeterminate:
 		return &wire.Indeterminate{Seq: number(t, "seq"), Code: anyCode(t), Detail: detail}
 	}
@@ -126,15 +146,19 @@ func anyFrame(t *rapid.T) wire.Frame {
 func anyConsumerFrame(t *rapid.T, kind wire.Type, detail string) wire.Frame {
 	switch kind {
 	case wire.TypeDeliver:
-		f := &wire.Deliver{Offset: number(t, "offset"), Attempt: number(t, "attempt"), Term: number(t, "term"),
-			Digest: digest, Headers: blob(t, wire.HeadersMax, "headers")}
+		f := &wire.Deliver{
+			Offset: number(t, "offset"), Attempt: number(t, "attempt"), Term: number(t, "term"),
+			Digest: digest, Headers: blob(t, wire.HeadersMax, "headers"),
+		}
 		f.Large, f.Stream, f.Length, f.Body = anyBody(t)
 		return f
 	case wire.TypeCredit:
 		return &wire.Credit{Limit: number(t, "limit")}
 	case wire.TypeSettle:
-		return &wire.Settle{Offset: number(t, "offset"), Attempt: number(t, "attempt"), Term: number(t, "term"),
-			Verb: rapid.SampledFrom([]wire.Verb{wire.Accept, wire.Release, wire.Reject}).Draw(t, "verb")}
+		return &wire.Settle{
+			Offset: number(t, "offset"), Attempt: number(t, "attempt"), Term: number(t, "term"),
+			Verb: rapid.SampledFrom([]wire.Verb{wire.Accept, wire.Release, wire.Reject}).Draw(t, "verb"),
+		}
 	case wire.TypeSettled:
 		return &wire.Settled{Offset: number(t, "offset"), Attempt: number(t, "attempt"), Code: wire.Code(number(t, "code"))}
 	case wire.TypeError:

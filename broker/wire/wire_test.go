@@ -109,7 +109,10 @@ func TestMalformed(t *testing.T) {
 		{"payload beyond every bound", "at most", []byte{publish, 0x80, 0xff, 0xff, 0xff}},
 		{"number not in its shortest form", "shortest", frame(10, 0x40, 1)},
 		{"number cut short", "cut short", frame(10, 0x40)},
-		{"queue name beyond its bound", "queue name of 513 bytes", append([]byte{opener, 0x42, 0x10, 0x42, 0x01}, make([]byte, 526)...)},
+		{
+			"queue name beyond its bound", "queue name of 513 bytes",
+			append([]byte{opener, 0x42, 0x10, 0x42, 0x01}, make([]byte, 526)...),
+		},
 		{"bytes missing", "bytes are missing", frame(opener, 5, 'a')},
 		{"no evidence wanted", "evidence is missing", frame(opener, 1, 'a', 0, 0)},
 		{"D-4: stored without a level", "without a level", frame(opener, 1, 'a', 0, 2, 0)},
@@ -183,7 +186,7 @@ func TestReaderEnds(t *testing.T) {
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Next(); err != io.EOF {
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("between two frames: %v, want io.EOF", err)
 	}
 	r = wire.NewReader(bytes.NewReader(whole[:len(whole)-1]))
@@ -204,8 +207,10 @@ func TestLargestFrames(t *testing.T) {
 	for _, f := range []wire.Frame{
 		&wire.Publish{Seq: most, Low: most, Want: wire.Replicated(255, wire.Flushed), Headers: headers, Body: body},
 		&wire.Deliver{Offset: most, Attempt: most, Term: most, Headers: headers, Body: body},
-		&wire.Below{Seq: most, Evidence: wire.Replicated(255, wire.Flushed), Offset: most, Term: most, Code: most,
-			Detail: strings.Repeat("x", wire.DetailMax)},
+		&wire.Below{
+			Seq: most, Evidence: wire.Replicated(255, wire.Flushed), Offset: most, Term: most, Code: most,
+			Detail: strings.Repeat("x", wire.DetailMax),
+		},
 	} {
 		got, err := wire.NewReader(bytes.NewReader(wire.Append(nil, f))).Next()
 		if err != nil || !same(got, f) {
@@ -223,7 +228,7 @@ func TestLargestFrames(t *testing.T) {
 func TestBufferedMeansAWholeFrame(t *testing.T) {
 	one := wire.Append(nil, samples[0].frame)
 	in, out := io.Pipe()
-	defer out.Close()                                           //nolint:errcheck // a pipe's
+	defer out.Close()                                           // a pipe's
 	go out.Write(append(bytes.Clone(one), one[:len(one)-1]...)) //nolint:errcheck // a pipe in memory
 	r := wire.NewReader(in)
 	if r.Buffered() {

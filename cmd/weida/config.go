@@ -51,7 +51,7 @@ func readYAML(path string, into any) error {
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField())
 	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("%s: %s%s\nnothing was started or changed", path, err, nearest(err.Error(), into))
+		return fmt.Errorf("%s: %w%s\nnothing was started or changed", path, err, nearest(err.Error(), into))
 	}
 	return nil
 }

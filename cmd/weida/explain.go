@@ -57,7 +57,8 @@ func newVersion() *cobra.Command {
 		}
 		if asJSON {
 			return json.NewEncoder(os.Stdout).Encode(map[string]any{
-				"version": version, "commit": commit, "go": toolchain, "store_format": segment.Version})
+				"version": version, "commit": commit, "go": toolchain, "store_format": segment.Version,
+			})
 		}
 		fmt.Printf("weida %s, commit %s, %s, store format %d\n", version, commit, toolchain, segment.Version)
 		return nil

@@ -78,8 +78,10 @@ func statJSON(s wal.StoreStat) any {
 }
 
 func newLogVerify() *cobra.Command {
-	cmd := &cobra.Command{Use: "verify DIR", Short: "read everything and judge it", Args: cobra.ExactArgs(1),
-		Long: "Reads every byte, payloads included. Exit status 10 if anything is damaged."}
+	cmd := &cobra.Command{
+		Use: "verify DIR", Short: "read everything and judge it", Args: cobra.ExactArgs(1),
+		Long: "Reads every byte, payloads included. Exit status 10 if anything is damaged.",
+	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		asJSON, err := output()
@@ -114,8 +116,10 @@ func newLogVerify() *cobra.Command {
 }
 
 func newLogDump() *cobra.Command {
-	cmd := &cobra.Command{Use: "dump DIR", Short: "print every record's fields, as STORE.md names them",
-		Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{
+		Use: "dump DIR", Short: "print every record's fields, as STORE.md names them",
+		Args: cobra.ExactArgs(1),
+	}
 	only := cmd.Flags().Uint64("group", 0, "only this group; 0 is all")
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

@@ -215,9 +215,11 @@ type pubReport struct {
 }
 
 func newPubReport(queue string, json bool, total int64) *pubReport {
-	return &pubReport{queue: queue, json: json, bar: newBar("published", total), start: time.Now(),
+	return &pubReport{
+		queue: queue, json: json, bar: newBar("published", total), start: time.Now(),
 		out: bufio.NewWriterSize(os.Stdout, 64<<10), next: 1,
-		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int)}
+		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int),
+	}
 }
 
 func (r *pubReport) result(res client.Result) {
@@ -264,8 +266,10 @@ func (r *pubReport) print(res client.Result) error {
 		}
 		return nil
 	}
-	line := pubLine{Queue: r.queue, Seq: res.Seq, Outcome: string(res.Outcome),
-		LatencyMS: float64(res.Latency.Microseconds()) / 1000}
+	line := pubLine{
+		Queue: r.queue, Seq: res.Seq, Outcome: string(res.Outcome),
+		LatencyMS: float64(res.Latency.Microseconds()) / 1000,
+	}
 	if res.Committed {
 		line.Offset, line.Term = &res.Offset, &res.Term
 	}

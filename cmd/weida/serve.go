@@ -72,8 +72,10 @@ func dev(ctx context.Context, dir string, reset bool) error {
 				return err
 			}
 		}
-		c := contextFile{Addresses: []string{n.Addr().String()}, Nodes: []string{n.Fingerprint().String()},
-			Keys: "keys", Name: "client"}
+		c := contextFile{
+			Addresses: []string{n.Addr().String()}, Nodes: []string{n.Fingerprint().String()},
+			Keys: "keys", Name: "client",
+		}
 		if err := writeYAML(contextPath, c); err != nil {
 			return err
 		}
@@ -113,8 +115,10 @@ func prepare(dir, config string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return writeYAML(config, nodeFile{Name: "n1", Data: "n1", Listen: "127.0.0.1:0",
-		Trust: []trustEntry{{id.Fingerprint().String(), string(endpoint.RoleAdmin)}}})
+	return writeYAML(config, nodeFile{
+		Name: "n1", Data: "n1", Listen: "127.0.0.1:0",
+		Trust: []trustEntry{{id.Fingerprint().String(), string(endpoint.RoleAdmin)}},
+	})
 }
 
 // forget removes a dev directory, and nothing else.

@@ -158,7 +158,7 @@ func playModel(t *testing.T, seed uint64) error {
 			f = d.open("/d/a")
 		}
 		if got, err := d.Bytes("/d/a"); err != nil || !bytes.Equal(got, m.now) {
-			return fmt.Errorf("a reader sees something else (%v)", err)
+			return fmt.Errorf("a reader sees something else (%w)", err)
 		}
 	}
 	return nil
