@@ -3,7 +3,8 @@
 // had refused is there; and that nothing is there which nobody sent.
 //
 // It promises nothing about timing: a seed decides the load and when to kill, the operating system decides what that
-// hits. What it reports as lost is lost. Client and node are the binary that users run, built once per run.
+// hits. What it reports as lost is lost. The node is the binary that users run, built once per run; the load comes from
+// broker/client in this process.
 //
 //	go run ./fuzz/crash --kills 10000
 //

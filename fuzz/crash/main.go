@@ -12,7 +12,6 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 100, "how often to kill")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64()>>16, "decides load and moments")
 	flag.StringVar(&o.dir, "dir", ".", "where crash-artefacts-SEED is made; removed if nothing is wrong")
-	flag.IntVar(&o.lines, "lines", 2000, "most lines of one publisher")
 	flag.IntVar(&o.loadMS, "load", 400, "longest load before a kill, in milliseconds")
 	flag.Parse()
 	c, err := crash(o)

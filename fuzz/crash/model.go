@@ -20,6 +20,8 @@ const (
 	refused
 )
 
+func (s state) String() string { return [...]string{"no answer", "confirmed", "refused"}[s] }
+
 // message is one that was handed to a publisher.
 type message struct {
 	stream, line int // which publisher, and its place among what that one sent
@@ -30,7 +32,7 @@ type message struct {
 	seen         bool // found in the queue by a check
 }
 
-func (m *message) String() string { return fmt.Sprintf("line %d of publisher %d", m.line, m.stream) }
+func (m *message) String() string { return fmt.Sprintf("message %d of publisher %d", m.line, m.stream) }
 
 // model is what the history allows the queue to hold.
 type model struct {

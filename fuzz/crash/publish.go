@@ -1,76 +1,125 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
+	"sync"
+	"time"
+
+	"weida/broker/client"
+	"weida/broker/wire"
 )
 
-// answer is one line of `pub -o json`.
-type answer struct {
-	Seq      uint64 `json:"seq"`
-	Offset   uint64 `json:"offset"`
-	Term     uint64 `json:"term"`
-	Outcome  string `json:"outcome"`
-	Evidence struct {
-		Level   string `json:"level"`
-		Flushed bool   `json:"flushed"`
-	} `json:"evidence"`
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-}
-
-// publisher is one `pub --lines` process and what it was given.
+// publisher sends as fast as it is let, until its node dies.
 type publisher struct {
-	*client
-	base     string // its files: base.lines, base.out, base.err
-	want     string
-	messages []*message
+	r      *run
+	stream int
+	rng    *rand.Rand
+	want   wire.Want
+	client *client.Client
 }
 
-// publisher starts one with a random number of lines.
-func (r *run) publisher() (*publisher, error) {
+// publisher connects one. It draws from the run's randomness, so that the seed decides what it does.
+func (r *run) publisher(ctx context.Context) (*publisher, error) {
 	r.streams++
-	p := &publisher{base: filepath.Join(r.round, "pub-"+strconv.Itoa(r.streams)), want: "stored:written"}
+	p := &publisher{r: r, stream: r.streams, want: wire.Stored(wire.Written)}
+	p.rng = rand.New(rand.NewPCG(r.o.seed, uint64(2+r.streams)))
 	if r.rng.IntN(3) == 0 {
-		p.want = "stored:flushed"
+		p.want = wire.Stored(wire.Flushed)
 	}
-	var text bytes.Buffer
-	for range 1 + r.rng.IntN(r.o.lines) {
-		body := randomLine(r.rng, r.streams, len(p.messages))
-		p.messages = append(p.messages, r.model.send(r.streams, body))
-		text.Write(body)
-		text.WriteByte('\n')
-	}
-	if err := os.WriteFile(p.base+".lines", text.Bytes(), 0o600); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(p.base + ".out")
+	c, err := r.node.dial(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("publisher %d: %w", p.stream, err)
 	}
-	toFile := func(c *exec.Cmd) error { c.Stdout = out; return nil }
-	p.client, err = r.node.client(p.base, toFile, "pub", queue, "--lines", p.base+".lines", "--want", p.want, "-o", "json")
-	return p, errors.Join(err, out.Close())
+	p.client = c
+	return p, nil
 }
 
-// randomLine is a body that no other line equals: mostly short, now and then larger than what lies in the log itself.
-func randomLine(rng *rand.Rand, stream, line int) []byte {
+// send publishes until ctx ends or the connection does. It returns when every message has an outcome; what the node
+// had answered before it died is still taken.
+func (p *publisher) send(ctx context.Context) error {
+	prod, err := p.client.Producer(ctx, queue, client.ProducerOptions{Want: p.want})
+	for line := 0; err == nil && ctx.Err() == nil; line++ {
+		body := randomBody(p.rng, p.stream, line)
+		msg := p.r.sent(p.stream, body)
+		m := client.Message{Body: bytes.NewReader(body), Length: int64(len(body))}
+		err = prod.Send(ctx, m, func(res client.Result) { p.r.answered(p, msg, res) })
+	}
+	<-ctx.Done() // the node was killed, or is about to be
+	if prod != nil {
+		drain, cancel := context.WithTimeout(context.Background(), drainMax)
+		defer cancel()
+		err = errors.Join(err, prod.Flush(drain))
+	}
+	p.client.Close()
+	return p.unexpected(err)
+}
+
+// drainMax is how long answers that are on their way from a dead node are waited for.
+const drainMax = 20 * time.Millisecond
+
+// unexpected keeps errors that no kill explains.
+func (p *publisher) unexpected(err error) error {
+	var protocol *client.ProtocolError
+	if errors.As(err, &protocol) {
+		return fmt.Errorf("publisher %d: %w", p.stream, err)
+	}
+	return nil
+}
+
+// sent notes a message before it is handed to the client.
+func (r *run) sent(stream int, body []byte) *message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.model.send(stream, body)
+}
+
+// answered notes how one publish ended.
+func (r *run) answered(p *publisher, msg *message, res client.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	switch res.Outcome {
+	case client.OK:
+		if err = p.evidence(res); err == nil {
+			err = r.model.confirm(msg, res.Offset, res.Term, res.Evidence.Persistence == wire.Flushed)
+		}
+	case client.Refused:
+		r.model.refuse(msg)
+	case client.Indeterminate:
+	case client.BelowRequest:
+		err = errors.New("a one-replica queue answered below the request")
+	default:
+		err = fmt.Errorf("outcome %q", res.Outcome)
+	}
+	if err != nil {
+		r.failed = errors.Join(r.failed, fmt.Errorf("publisher %d, sequence %d: %w", p.stream, res.Seq, err))
+	}
+}
+
+// evidence judges whether an ok is one: what was asked for, and never less.
+func (p *publisher) evidence(res client.Result) error {
+	switch {
+	case res.Evidence.Level() != "stored" || !res.Committed:
+		return fmt.Errorf("asked for %v, answered ok with %v, committed %v", p.want, res.Evidence, res.Committed)
+	case !res.Evidence.Covers(p.want):
+		return fmt.Errorf("asked for %v, answered ok with %v", p.want, res.Evidence)
+	}
+	return nil
+}
+
+// randomBody is a body that no other equals: mostly short, now and then larger than what lies in the log itself.
+func randomBody(rng *rand.Rand, stream, line int) []byte {
 	size := 1 + rng.IntN(300)
-	switch rng.IntN(200) {
+	switch rng.IntN(400) {
 	case 0:
 		size = 70_000 + rng.IntN(200_000)
 	case 1, 2, 3:
-		size = rng.IntN(40_000)
+		size = rng.IntN(60_000)
 	}
 	raw := make([]byte, size*3/4+1)
 	for i := range raw {
@@ -79,79 +128,28 @@ func randomLine(rng *rand.Rand, stream, line int) []byte {
 	return base64.RawStdEncoding.AppendEncode(fmt.Appendf(nil, "%d/%d/", stream, line), raw)
 }
 
-// collect reads what the process was answered. A last line without an end is one that it was killed in.
-func (p *publisher) collect(m *model) error {
-	text, err := os.ReadFile(p.base + ".out")
-	if err != nil {
-		return err
-	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	for i, line := range lines {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break
-		}
-		if i >= len(p.messages) {
-			return fmt.Errorf("%s.out: more answers than messages", p.base)
-		}
-		if err := p.take(m, p.messages[i], line); err != nil {
-			return fmt.Errorf("%s.out line %d: %w", p.base, i+1, err)
-		}
-	}
-	return nil
-}
-
-// take notes one answer. Answers come in the order of sequence, so the place names the message.
-func (p *publisher) take(m *model, msg *message, line []byte) error {
-	var a answer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return err
-	}
-	switch a.Outcome {
-	case "ok":
-		if a.Evidence.Level != "stored" {
-			return fmt.Errorf("asked for %s, answered ok with level %q", p.want, a.Evidence.Level)
-		}
-		if p.want == "stored:flushed" && !a.Evidence.Flushed {
-			return fmt.Errorf("asked for %s, answered ok without flushed", p.want)
-		}
-		return m.confirm(msg, a.Offset, a.Term, a.Evidence.Flushed)
-	case "refused":
-		m.refuse(msg)
-		return nil
-	case "indeterminate":
-		return nil
-	}
-	return fmt.Errorf("outcome %q", a.Outcome)
-}
-
-// delivered is one line of `sub -o json`.
-type delivered struct {
-	Offset uint64 `json:"offset"`
-	Term   uint64 `json:"term"`
-	Length int64  `json:"length"`
-	Body   []byte `json:"body"`
-}
-
-// parseDeliveries reads the lines of a consumer until it ends, or until stop says so.
-func parseDeliveries(in *bufio.Reader, stop func(delivery) bool) (got []delivery, err error) {
-	for {
-		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return got, nil // a line without an end was cut by a kill
-		}
+// load lets publishers send for a while and kills the node under them.
+func (r *run) load(d time.Duration) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	dialing, stop := context.WithTimeout(ctx, workMax)
+	defer stop()
+	var wg sync.WaitGroup
+	var all []*publisher
+	for range 1 + r.rng.IntN(3) {
+		p, err := r.publisher(dialing)
 		if err != nil {
-			return got, fmt.Errorf("consumer: %w", err)
+			return err
 		}
-		var d delivered
-		if err := json.Unmarshal(line, &d); err != nil {
-			return got, fmt.Errorf("consumer: %w in %q", err, line)
-		}
-		if d.Length != int64(len(d.Body)) {
-			return got, fmt.Errorf("consumer: offset %d: length %d, body of %d bytes", d.Offset, d.Length, len(d.Body))
-		}
-		got = append(got, delivery{d.Offset, d.Term, digestOf(d.Body)})
-		if stop != nil && stop(got[len(got)-1]) {
-			return got, nil
-		}
+		all = append(all, p)
 	}
+	errs := make([]error, len(all))
+	for i, p := range all {
+		wg.Go(func() { errs[i] = p.send(ctx) })
+	}
+	time.Sleep(d)
+	err := r.struck()
+	cancel()
+	wg.Wait()
+	return errors.Join(append(errs, err, r.failed)...)
 }

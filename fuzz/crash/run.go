@@ -1,7 +1,8 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
+
+	"weida/broker/client"
+	"weida/broker/wire"
 )
 
 const queue = "demo"
@@ -21,7 +24,6 @@ type options struct {
 	kills  int
 	seed   uint64
 	dir    string    // where the run's directory is made
-	lines  int       // most lines of one publisher
 	loadMS int       // longest load before a kill
 	live   io.Writer // the live line; nil for none
 }
@@ -31,26 +33,25 @@ type run struct {
 	o       options
 	rng     *rand.Rand
 	dir     string // everything of this run
-	round   string // files of the clients since the last complete check
 	node    *node
-	model   *model
 	streams int
 	kills   int
-	markers int
+
+	mu     sync.Mutex
+	model  *model // guarded by mu while publishers run
+	failed error  // guarded by mu; answers that contradict
 }
 
 // crash does a whole run. On an error the run's directory is kept, and the error names it.
 func crash(o options) (c counts, err error) {
 	r := &run{o: o, rng: rand.New(rand.NewPCG(o.seed, 1)), model: newModel()}
 	r.dir = filepath.Join(o.dir, fmt.Sprintf("crash-artefacts-%d", o.seed))
-	r.round = filepath.Join(r.dir, "round")
-	if err := os.MkdirAll(r.round, 0o700); err != nil {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return c, err
 	}
 	if r.dir, err = filepath.Abs(r.dir); err != nil {
 		return c, err
 	}
-	r.round = filepath.Join(r.dir, "round")
 	said, err := os.Create(filepath.Join(r.dir, "node.out"))
 	if err != nil {
 		return c, err
@@ -68,6 +69,7 @@ func crash(o options) (c counts, err error) {
 	}
 	err = errors.Join(err, said.Close())
 	if err != nil {
+		err = errors.Join(err, r.history())
 		return r.model.counts, fmt.Errorf("seed %d, after %d kills: %w\nkept: %s", o.seed, r.kills, err, r.dir)
 	}
 	return r.model.counts, os.RemoveAll(r.dir)
@@ -112,197 +114,106 @@ func (r *run) struck() error {
 	return r.node.kill()
 }
 
-// load lets publishers run for a while and kills the node under them.
-func (r *run) load(d time.Duration) error {
-	slots := 1 + r.rng.IntN(3)
-	var mu sync.Mutex // publishers are made one at a time: they draw from the run's randomness
-	var all []*publisher
-	var failed error
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range slots {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				select {
-				case <-stop:
-					mu.Unlock()
-					return
-				default:
-				}
-				p, err := r.publisher()
-				if err == nil {
-					all = append(all, p)
-				}
-				failed = errors.Join(failed, err)
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-				p.wait() //nolint:errcheck // one whose node died ends with an error; its answers are what counts
-			}
-		})
-	}
-	time.Sleep(d)
-	err := r.struck()
-	mu.Lock()
-	close(stop)
-	running := all
-	mu.Unlock()
-	for _, p := range running {
-		p.interrupt(2 * time.Second)
-	}
-	wg.Wait()
-	err = errors.Join(err, failed)
-	for _, p := range all {
-		err = errors.Join(err, p.collect(r.model))
-	}
-	return err
-}
-
-// check publishes a marker, reads everything up to it and compares. With strike, the node is killed while the consumer
-// reads; what the consumer had got by then may be settled or not, and the rest has to come back.
+// check publishes a marker, reads and accepts everything up to it, and compares. With strike, the node is killed while
+// the consumer reads: what the consumer had got by then may be settled or not, and the rest has to come back.
 func (r *run) check(strike bool) error {
-	end, marker, err := r.marker()
+	ctx, cancel := context.WithTimeout(context.Background(), workMax)
+	defer cancel()
+	c, err := r.node.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	defer c.Close()
+	end, marker, err := r.marker(ctx, c)
 	if err != nil {
 		return err
 	}
-	count := int(end - r.model.base)
+	var killed chan error
 	if strike {
-		return r.strike(count)
+		killed = make(chan error, 1)
+		delay := time.Duration(r.rng.IntN(r.o.loadMS*1000)) * time.Microsecond
+		go func() {
+			time.Sleep(delay)
+			killed <- r.struck()
+			cancel()
+		}()
 	}
-	if len(r.model.maybeGone) > 0 {
-		// How many are left is not known: look first, settle then.
-		got, err := r.consume("look", 0, func(d delivery) bool { return d.body == marker })
-		if err != nil {
-			return err
+	got, err := r.consume(ctx, c, marker)
+	if strike {
+		if killErr := <-killed; killErr != nil {
+			return killErr
 		}
-		if err := r.model.check(got, end); err != nil {
-			return err
-		}
-		count = len(got)
 	}
-	got, err := r.consume("settle", count, nil)
-	if err != nil {
-		return err
+	if strike && err != nil {
+		r.model.interrupted(got)
+		return nil
 	}
-	if len(got) < count {
-		return fmt.Errorf("the consumer got %d of %d messages: %w", len(got), count, r.model.check(got, end))
-	}
-	if err := r.model.check(got, end); err != nil {
-		return err
+	if checkErr := r.model.check(got, end); checkErr != nil || err != nil {
+		return errors.Join(checkErr, err)
 	}
 	if err := r.model.order(); err != nil {
 		return err
 	}
 	r.model.settled(end)
-	return r.clean()
+	return nil
 }
 
-// clean forgets the files of clients that are accounted for.
-func (r *run) clean() error {
-	return errors.Join(os.RemoveAll(r.round), os.Mkdir(r.round, 0o700))
-}
-
-// marker publishes a message that ends what there is to check. Its offset says how many messages there are.
-func (r *run) marker() (end uint64, d digest, err error) {
-	r.markers++
-	body := fmt.Sprintf("marker %d of seed %d", r.markers, r.o.seed)
-	base := filepath.Join(r.round, "marker-"+strconv.Itoa(r.markers))
-	p := &publisher{base: base, want: "stored:written"}
+// marker publishes a message that ends what there is to check: the queue ends behind it.
+func (r *run) marker(ctx context.Context, c *client.Client) (end uint64, d digest, err error) {
 	r.streams++
-	p.messages = []*message{r.model.send(r.streams, []byte(body))}
-	out, err := os.Create(base + ".out")
+	p := &publisher{r: r, stream: r.streams, want: wire.Stored(wire.Written)}
+	body := fmt.Appendf(nil, "marker %d of seed %d", p.stream, r.o.seed)
+	prod, err := c.Producer(ctx, queue, client.ProducerOptions{Want: p.want})
 	if err != nil {
-		return 0, d, err
+		return 0, d, fmt.Errorf("publish the marker: %w", err)
 	}
-	toFile := func(c *exec.Cmd) error { c.Stdout = out; return nil }
-	p.client, err = r.node.client(base, toFile, "pub", queue, body, "--want", p.want, "-o", "json")
-	if err == nil {
-		err = p.wait()
+	msg := r.sent(p.stream, body)
+	res, err := prod.Publish(ctx, client.Message{Body: bytes.NewReader(body), Length: int64(len(body))})
+	if err = errors.Join(err, prod.Close(ctx)); err != nil {
+		return 0, d, fmt.Errorf("publish the marker: %w", err)
 	}
-	if err = errors.Join(err, out.Close()); err != nil {
-		return 0, d, fmt.Errorf("publish the marker: %w; see %s.err", err, base)
+	r.answered(p, msg, res)
+	if msg.state != confirmed {
+		return 0, d, errors.Join(fmt.Errorf("the marker was not confirmed: %s %v", res.Outcome, res.Err), r.failed)
 	}
-	if err := p.collect(r.model); err != nil {
-		return 0, d, err
-	}
-	if m := p.messages[0]; m.state != confirmed {
-		return 0, d, fmt.Errorf("the marker was not confirmed; see %s.out", base)
-	}
-	return p.messages[0].offset + 1, digestOf([]byte(body)), nil
+	return msg.offset + 1, digestOf(body), r.failed
 }
 
-// consumer starts `sub` with what its output is read from.
-func (r *run) consumer(name string, args ...string) (*client, *bufio.Reader, error) {
-	var out io.ReadCloser
-	pipe := func(c *exec.Cmd) (err error) {
-		out, err = c.StdoutPipe()
-		return err
-	}
-	base := filepath.Join(r.round, name+"-"+strconv.Itoa(r.markers))
-	c, err := r.node.client(base, pipe, append([]string{"sub", queue, "-o", "json"}, args...)...)
+// consume reads and accepts everything up to the marker. Without an error every accept was answered.
+func (r *run) consume(ctx context.Context, c *client.Client, marker digest) (got []delivery, err error) {
+	k, err := c.Consumer(ctx, queue, client.ConsumerOptions{Credit: 1 + r.rng.IntN(2000)})
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("consume: %w", err)
 	}
-	return c, bufio.NewReaderSize(out, 1<<20), nil
-}
-
-// consume reads count messages and accepts them, or reads up to one that stop names and settles none.
-func (r *run) consume(name string, count int, stop func(delivery) bool) ([]delivery, error) {
-	args := []string{"--settle", "none"}
-	if stop == nil {
-		args = []string{"--settle", "accept", "--count", strconv.Itoa(count)}
+	defer k.Close()
+	for d, err := range k.Deliveries(ctx) {
+		if err != nil {
+			return got, fmt.Errorf("consume: %w", err)
+		}
+		body, err := io.ReadAll(d.Body())
+		if err != nil {
+			return got, fmt.Errorf("consume: body at offset %d: %w", d.Offset, err)
+		}
+		if int64(len(body)) != d.Length {
+			return got, fmt.Errorf("consume: offset %d: %d bytes of %d", d.Offset, len(body), d.Length)
+		}
+		// Noted before the accept: from then on it may be gone.
+		got = append(got, delivery{d.Offset, d.Term, digestOf(body)})
+		if err := d.Accept(ctx); err != nil {
+			return got, fmt.Errorf("accept offset %d: %w", d.Offset, err)
+		}
+		if got[len(got)-1].body == marker {
+			break
+		}
 	}
-	c, out, err := r.consumer(name, args...)
-	if err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return got, fmt.Errorf("consume: %w after %d messages", ctx.Err(), len(got))
 	}
-	watchdog := time.AfterFunc(workMax, func() { c.interrupt(0) })
-	got, err := parseDeliveries(out, stop)
-	if stop != nil {
-		go c.interrupt(10 * time.Second)
-		_, drainErr := io.Copy(io.Discard, out)
-		err = errors.Join(err, drainErr)
-	}
-	end := c.wait()
-	watchdog.Stop()
-	if stop == nil && end != nil {
-		err = errors.Join(err, fmt.Errorf("the consumer ended with %w; see %s", end, c.err.Name()))
+	stale, err := k.Flush(ctx)
+	if err == nil && len(stale) > 0 {
+		err = fmt.Errorf("an accept was refused: offset %d attempt %d: %w", stale[0].Offset, stale[0].Attempt, stale[0].Err)
 	}
 	return got, err
-}
-
-// strike kills the node while a consumer reads and accepts.
-func (r *run) strike(count int) error {
-	c, out, err := r.consumer("struck", "--settle", "accept", "--count", strconv.Itoa(count))
-	if err != nil {
-		return err
-	}
-	killed := make(chan error, 1)
-	delay := time.Duration(r.rng.IntN(r.o.loadMS*1000)) * time.Microsecond
-	go func() {
-		time.Sleep(delay)
-		err := r.struck()
-		c.interrupt(2 * time.Second)
-		killed <- err
-	}()
-	got, err := parseDeliveries(out, nil)
-	end := c.wait()
-	err = errors.Join(err, <-killed)
-	if end == nil && len(got) == count {
-		// Everything was accepted and answered before the kill.
-		if err := r.model.check(got, r.model.base+uint64(count)); err != nil {
-			return err
-		}
-		if err := r.model.order(); err != nil {
-			return err
-		}
-		r.model.settled(r.model.base + uint64(count))
-		return errors.Join(err, r.clean())
-	}
-	r.model.interrupted(got)
-	return err
 }
 
 // last checks once more, stops the node in order and verifies its files offline.
@@ -331,4 +242,17 @@ func (r *run) report() {
 	c := r.model.counts
 	fmt.Fprintf(r.o.live, "\rkill %d of %d · seed %d · confirmed %d written, %d flushed · refused %d · no answer %d, "+
 		"%d of them stored \x1b[K", r.kills, r.o.kills, r.o.seed, c.written, c.flushed, c.refused, c.open, c.found)
+}
+
+// history keeps what the model knew when a contradiction showed.
+func (r *run) history() error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "base %d, %d offsets that may be gone\n", r.model.base, len(r.model.maybeGone))
+	for stream := 1; stream <= r.streams; stream++ {
+		for _, msg := range r.model.streams[stream] {
+			fmt.Fprintf(&b, "%v: %v offset %d term %d flushed %v seen %v\n", msg, msg.state, msg.offset, msg.term,
+				msg.flushed, msg.seen)
+		}
+	}
+	return os.WriteFile(filepath.Join(r.dir, "history"), b.Bytes(), 0o600)
 }
