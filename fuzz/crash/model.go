@@ -212,9 +212,13 @@ func (m *model) settled(limit uint64) {
 	clear(m.bodies)
 }
 
-// interrupted notes deliveries whose accepts may or may not have been taken.
-func (m *model) interrupted(got []delivery) {
+// interrupted notes deliveries whose accepts may or may not have been taken. What was delivered has to be right even so.
+func (m *model) interrupted(got []delivery) error {
 	for _, d := range got {
+		if err := m.present(d); err != nil {
+			return err
+		}
 		m.maybeGone[d.offset] = true
 	}
+	return nil
 }

@@ -56,8 +56,11 @@ func TestModel(t *testing.T) {
 	}
 
 	wants(t, "confirmed twice", m.confirm(m.send(2, []byte("x")), 1, 1, false), "was confirmed for")
-	m.interrupted([]delivery{{0, 1, body(0)}})
+	m, _ = history(t)
+	wants(t, "interrupted", m.interrupted([]delivery{{0, 1, body(0)}}), "")
 	wants(t, "may be gone", m.check([]delivery{{1, 1, body(1)}}, 2), "")
+	wants(t, "what may be gone is no gap", m.order(), "")
+	wants(t, "interrupted, other bytes", m.interrupted([]delivery{{1, 1, other}}), "CHANGED")
 	m.settled(2)
 	wants(t, "settled", m.check(nil, 2), "")
 	wants(t, "settled and back", m.check([]delivery{{1, 1, body(1)}}, 2), "delivered after")

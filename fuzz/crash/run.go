@@ -145,8 +145,7 @@ func (r *run) check(strike bool) error {
 		}
 	}
 	if strike && err != nil {
-		r.model.interrupted(got)
-		return nil
+		return r.model.interrupted(got)
 	}
 	if checkErr := r.model.check(got, end); checkErr != nil || err != nil {
 		return errors.Join(checkErr, err)
