@@ -108,6 +108,10 @@ func (e *CorruptError) Error() string {
 	if path == "" {
 		path = fmt.Sprintf("group %d %08d.seg", uint64(e.Group), uint64(e.At.Segment))
 	}
+	if e.Group == 0 { // a file of the node
+		return fmt.Sprintf("%s is corrupt at byte %d: %s; nothing was cut or deleted; restore this file, or let the "+
+			"node join again with an empty directory and rebuild its replicas from their peers", path, e.At.Pos, e.Cause)
+	}
 	return fmt.Sprintf("%s is corrupt at byte %d: %s; nothing was cut or deleted; "+
 		"other groups are not affected; restore this file or rebuild the replica from its peers", path, e.At.Pos, e.Cause)
 }

@@ -71,7 +71,8 @@ func TestBodyFileRoundTrip(t *testing.T) {
 		}
 		list, err := b.fs.List(benchDir)
 		must(t, err)
-		if len(list) != 1 || list[0].Name != "0000000000000003-000000000000beef.body" || list[0].Size != framedSize(int64(n)) {
+		if len(list) != 1 || list[0].Name != "0000000000000003-000000000000beef.body" ||
+			list[0].Size != framedSize(int64(n)) {
 			t.Fatalf("%d bytes: %+v, want a size of %d", n, list, framedSize(int64(n)))
 		}
 	}
@@ -160,14 +161,15 @@ func TestBodyFileExists(t *testing.T) {
 	b := newDisk(t)
 	want := content(100, 1)
 	c := mustWriteBody(t, b, want)
-	if _, err := createBody(b.fs, b.fl, benchDir, fileGroup, bodyRef, 100, newFixedRand(1)); !errors.Is(err, iofs.ErrExist) {
+	_, err := createBody(b.fs, b.fl, benchDir, fileGroup, bodyRef, 100, newFixedRand(1))
+	if !errors.Is(err, iofs.ErrExist) {
 		t.Fatal(err)
 	}
 	if got, err := readBody(b.fs, c, true); err != nil || !bytes.Equal(got, want) {
 		t.Fatal(err)
 	}
-	if _, err := createBody(b.fs, b.fl, benchDir, fileGroup, bodyRef, bodyBytesMax+1, newFixedRand(1)); !errors.Is(
-		err, fsync.ErrTooLarge) {
+	_, err = createBody(b.fs, b.fl, benchDir, fileGroup, bodyRef, bodyBytesMax+1, newFixedRand(1))
+	if !errors.Is(err, fsync.ErrTooLarge) {
 		t.Fatal(err)
 	}
 }

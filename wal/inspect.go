@@ -272,6 +272,7 @@ func (v *groupView) stat() (st GroupStat, err error) {
 			st.Last = row.Index
 		case segment.KindTruncate:
 			st.Last = row.Index - 1
+		default: // the payload store
 		}
 		return nil
 	})

@@ -29,6 +29,8 @@ func (x *verifier) record(n segment.Number, row segment.Row, r segment.Record) e
 		x.missing, x.larges = below(x.missing, row.Index), below(x.larges, row.Index)
 	case segment.KindEntry:
 		return x.entry(n, row, r)
+	default:
+		panic("bug: wal: a batch with a record of kind " + row.Kind.String())
 	}
 	return nil
 }

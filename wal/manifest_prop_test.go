@@ -38,9 +38,10 @@ func drawManifest(t *rapid.T) (m manifest) {
 		s := segInfo{
 			Number: m.Next, Salt: segment.Salt(u("salt")), State: segState(rapid.IntRange(0, 1).Draw(t, "state")),
 			Base: segment.Index(u("base")), Size: size("size"), FooterPos: size("footer"), Last: mark("last"),
-			FirstRef: segment.BodyRef{Term: segment.Term(u("term")), Seq: u("first")}, LastRef: segment.BodyRef{Seq: u("lastref")},
-			Bodies: size("bodies"), Chain: segment.Chain(u("chain")), Limit: size("limit"), Named: segment.Index(u("named")),
-			Large: size("large"), Payload: size("payload"),
+			FirstRef: segment.BodyRef{Term: segment.Term(u("term")), Seq: u("first")},
+			LastRef:  segment.BodyRef{Seq: u("lastref")},
+			Bodies:   size("bodies"), Chain: segment.Chain(u("chain")), Limit: size("limit"),
+			Named: segment.Index(u("named")), Large: size("large"), Payload: size("payload"),
 		}
 		m.Segments = append(m.Segments, s)
 		m.Next += segment.Number(rapid.Uint64Range(1, 1<<40).Draw(t, "gap"))

@@ -268,15 +268,15 @@ func TestManifestOtherVersion(t *testing.T) {
 // TestManifestFlaws: a record that verifies and says what can't be.
 func TestManifestFlaws(t *testing.T) {
 	for name, spoil := range map[string]func(*manifest){
-		"order":      func(m *manifest) { m.Segments[1].Number = 5 },
-		"next":       func(m *manifest) { m.Next = 8 },
-		"no next":    func(m *manifest) { *m = manifest{} },
-		"state":      func(m *manifest) { m.Segments[0].State = 2 },
-		"negative":   func(m *manifest) { m.Segments[0].Size = -1 },
-		"snapshots":  func(m *manifest) { m.Snapshots[1].Mark.Index = 99 },
-		"snap size":  func(m *manifest) { m.Snapshots[1].Size = -1 },
-		"promise":    func(m *manifest) { m.Promise.Segment = 9 },
-		"uncommited": func(m *manifest) { m.Dropped.Commit = 98 },
+		"order":     func(m *manifest) { m.Segments[1].Number = 5 },
+		"next":      func(m *manifest) { m.Next = 8 },
+		"no next":   func(m *manifest) { *m = manifest{} },
+		"state":     func(m *manifest) { m.Segments[0].State = 2 },
+		"negative":  func(m *manifest) { m.Segments[0].Size = -1 },
+		"snapshots": func(m *manifest) { m.Snapshots[1].Mark.Index = 99 },
+		"snap size": func(m *manifest) { m.Snapshots[1].Size = -1 },
+		"promise":   func(m *manifest) { m.Promise.Segment = 9 },
+		"no commit": func(m *manifest) { m.Dropped.Commit = 98 },
 	} {
 		m := exampleManifest()
 		spoil(&m)
