@@ -31,17 +31,21 @@ func writeStore(t *testing.T, large []byte) *memfs.FS {
 	root, err := disk.OpenDir("/")
 	must(err)
 	var seed [32]byte
+	flusher := fsync.NewFlusher(fsync.Options{Root: root})
 	store, err := wal.OpenStore(disk, "/data", wal.Options{
-		Flusher: fsync.NewFlusher(fsync.Options{Root: root}), Boot: disk.BootID(), Rand: rand.NewChaCha8(seed),
+		Flusher: flusher, Boot: disk.BootID(), Rand: rand.NewChaCha8(seed),
 		SegmentBytes: 1, // the least there is
 	})
 	must(err)
 	log, err := store.OpenLog(7)
 	must(err)
 	jobs := func() {
-		for j := log.Job(); j != nil; j = log.Job() {
-			must(j.Run())
+		for flushed := true; flushed; flushed = flusher.Step() { // a segment is sealed once it is flushed
 			must(log.Advance())
+			for j := log.Job(); j != nil; j = log.Job() {
+				must(j.Run())
+				must(log.Advance())
+			}
 		}
 	}
 	add := func(a *wal.Append) {
