@@ -375,6 +375,10 @@ func (r *recovery) checkBodies() error {
 }
 
 func (r *recovery) missingBody(b lost) error {
+	if b.commit.Large {
+		return &segment.CorruptError{Path: filepath.Join(r.l.dir, bodyName(b.commit.Ref)), Group: r.l.group,
+			Index: b.index, Cause: fmt.Sprintf("the file is missing, but entry %d names it", uint64(b.index))}
+	}
 	return &segment.CorruptError{Path: r.l.segPath(b.batch.Segment), Group: r.l.group, At: b.batch, Index: b.index,
 		Cause: fmt.Sprintf("entry %d names body %v, which is not here", uint64(b.index), b.commit.Ref)}
 }

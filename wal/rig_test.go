@@ -209,3 +209,5 @@ func checkEntries(t testing.TB, l *Log) {
 		t.Fatalf("entries end at %d, the log at %d", next-1, l.Last().Index)
 	}
 }
+
+func newStepped(root fsync.Dir) *fsync.Flusher { return fsync.NewFlusher(fsync.Options{Root: root}) }
