@@ -85,6 +85,9 @@ type largeBody struct {
 }
 
 func (b *largeBody) Read(p []byte) (int, error) {
+	if b.gone.Load() {
+		return 0, ErrBodyGone
+	}
 	if b.rest == nil {
 		if err := b.begin(); err != nil {
 			return 0, err
@@ -98,8 +101,8 @@ func (b *largeBody) Read(p []byte) (int, error) {
 }
 
 func (b *largeBody) begin() error {
-	if b.gone.Load() || b.taken.Swap(true) {
-		return ErrBodyGone
+	if b.taken.Swap(true) {
+		return ErrBodyGone // discarded at this moment
 	}
 	stream, err := b.k.c.bodies.Take(b.k.life, b.id)
 	if err != nil {

@@ -1,0 +1,183 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/client"
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+	"weida/fsync"
+)
+
+// patience bounds a hang and decides nothing else.
+const patience = 60 * time.Second
+
+// script is a broker that does what the test says, frame by frame, over real QUIC.
+type script struct {
+	t    *testing.T
+	ctx  context.Context
+	c    *client.Client
+	conn *endpoint.Conn // the broker's end
+	in   endpoint.BodyStreams
+}
+
+func newScript(t *testing.T) *script {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	dir := t.TempDir()
+	id := func(name string) *endpoint.Identity {
+		i, err := endpoint.LoadOrCreateIdentity(fsync.OS(), dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	node, key := id("node"), id("client")
+	l, err := endpoint.Listen(endpoint.ListenOptions{Addr: "127.0.0.1:0", Identity: node,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &script{t: t, ctx: ctx}
+	s.c, err = client.Dial(ctx, client.Options{Addrs: []string{l.Addr().String()}, Identity: key,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.c.Close)
+	if s.conn, err = l.Accept(ctx); err != nil {
+		t.Fatal(err)
+	}
+	go s.in.Serve(ctx, s.conn)
+	return s
+}
+
+// side is the broker's end of one stream.
+type side struct {
+	*script
+	stream *quic.Stream
+	in     *wire.Reader
+}
+
+// accept takes the client's next stream and its first frame.
+func (s *script) accept() (*side, wire.Frame) {
+	s.t.Helper()
+	stream, err := s.conn.AcceptStream(s.ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := stream.SetDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	b := &side{s, stream, wire.NewReader(stream)}
+	return b, b.next()
+}
+
+func (b *side) send(frames ...wire.Frame) {
+	b.t.Helper()
+	var out []byte
+	for _, f := range frames {
+		out = wire.Append(out, f)
+	}
+	if _, err := b.stream.Write(out); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *side) next() wire.Frame {
+	b.t.Helper()
+	f, err := b.in.Next()
+	if err != nil {
+		b.t.Fatalf("instead of a frame: %v", err)
+	}
+	return f
+}
+
+// publish expects the next message.
+func (b *side) publish(seq uint64) *wire.Publish {
+	b.t.Helper()
+	f, ok := b.next().(*wire.Publish)
+	if !ok || f.Seq != seq {
+		b.t.Fatalf("got %+v, want PUBLISH %d", f, seq)
+	}
+	return f
+}
+
+// ended expects the client to have ended its side.
+func (b *side) ended() {
+	b.t.Helper()
+	if f, err := b.in.Next(); !errors.Is(err, io.EOF) {
+		b.t.Fatalf("got %+v, %v; want the stream's end", f, err)
+	}
+}
+
+func (b *side) close() {
+	_ = b.stream.Close() // the client may have given it up before
+	b.stream.CancelRead(0)
+	b.stream.ReleaseStreamCredit()
+}
+
+var (
+	written = wire.Stored(wire.Written)
+	flushed = wire.Stored(wire.Flushed)
+)
+
+// producer opens a producer whose broker allows so much.
+func (s *script) producer(o client.ProducerOptions, inFlight, size uint64) (*client.Producer, *side) {
+	s.t.Helper()
+	type made struct {
+		p   *client.Producer
+		err error
+	}
+	ch := make(chan made, 1)
+	go func() {
+		p, err := s.c.Producer(s.ctx, "demo", o)
+		ch <- made{p, err}
+	}()
+	b, f := s.accept()
+	if open, ok := f.(*wire.OpenProducer); !ok || open.Queue != "demo" || open.Want != o.Want || open.Producer != "" {
+		s.t.Fatalf("opened with %+v", f)
+	}
+	b.send(&wire.Opened{Offer: flushed, MessageMax: 1 << 30, InFlight: inFlight, InFlightSize: size})
+	m := <-ch
+	if m.err != nil {
+		s.t.Fatal(m.err)
+	}
+	return m.p, b
+}
+
+// consumer opens a consumer whose subscription has had so many deliveries.
+func (s *script) consumer(o client.ConsumerOptions, delivered, limit uint64) (*client.Consumer, *side) {
+	s.t.Helper()
+	type made struct {
+		k   *client.Consumer
+		err error
+	}
+	ch := make(chan made, 1)
+	go func() {
+		k, err := s.c.Consumer(s.ctx, "demo", o)
+		ch <- made{k, err}
+	}()
+	b, f := s.accept()
+	if open, ok := f.(*wire.OpenConsumer); !ok || open.Queue != "demo" || open.Subscription != o.Subscription {
+		s.t.Fatalf("opened with %+v", f)
+	}
+	b.send(&wire.Opened{Offer: flushed, MessageMax: 1 << 30, Delivered: delivered, Limit: limit})
+	m := <-ch
+	if m.err != nil {
+		s.t.Fatal(m.err)
+	}
+	return m.k, b
+}
