@@ -30,6 +30,12 @@ const (
 	hardStateLen   = 32 // sequence, term, vote, sequence again
 )
 
+// HardState is what must be flushed before any message that depends on it.
+type HardState struct {
+	Term segment.Term
+	Vote uint64
+}
+
 // hardStateFile is a group's hard state and the file that holds it. One goroutine uses it. It holds
 // no descriptor between calls.
 type hardStateFile struct {

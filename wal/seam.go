@@ -1,57 +1,9 @@
 package wal
 
-import (
-	"io"
-
-	"weida/fsync"
-	"weida/segment"
-)
+import "weida/segment"
 
 // This file fixes the package's API; implementations lie beside it. Once every part stands in its
 // own file this one goes.
-
-// Options of a Store. Flusher is required; everything else works when zero.
-type Options struct {
-	// Flusher makes the store's files durable.
-	Flusher *fsync.Flusher
-	// Boot identifies the present life of the page cache (fsync.BootID).
-	Boot segment.Boot
-	// SegmentBytes is where a segment is rolled; 16 MiB if zero, at least 512 KiB.
-	SegmentBytes int64
-	// FirstBytes is the first preallocation of a segment, doubled when used up; 64 KiB if zero.
-	FirstBytes int64
-	// Rand is the source of salts and ids; crypto/rand.Reader if nil.
-	Rand io.Reader
-	// Keep names files of others at the top of the data directory that are left alone; none if nil.
-	// node.key, node.crt and lost+found always are.
-	Keep []string
-	// Event receives what an operator should know; nil drops it. Must not block.
-	Event func(Event)
-}
-
-// Event is one thing worth telling: segment_sealed, tail_cut, quarantined, log_poisoned,
-// copy_repaired, disk_full, …
-type Event struct {
-	Kind   string
-	Group  segment.GroupID
-	Path   string
-	Detail string
-	Err    error
-}
-
-// Identity is what a data directory says about the node's disk and process life.
-type Identity struct {
-	Disk        [16]byte // made once with the directory; another disk is another replica
-	Incarnation uint64   // rises by one at every open
-	Nonce       [16]byte // random for this incarnation
-	CleanStop   bool     // the previous incarnation stopped in order
-}
-
-// HardState is what must be flushed before any message that depends on it.
-type HardState struct {
-	Term segment.Term
-	Vote uint64
-}
 
 // Mark names an entry: a completion at a mark counts only while that very entry stands.
 type Mark struct {
