@@ -145,7 +145,8 @@ func TestStreamEndedByBroker(t *testing.T) {
 	b.publish(1)
 	b.send(&wire.ErrorFrame{Code: wire.Stopping, Detail: "now"})
 	b.close()
-	if res := r.next(1, client.Indeterminate); res.Err.Code != wire.ConnectionLost || !strings.Contains(res.Err.Detail, "stopping") {
+	res := r.next(1, client.Indeterminate)
+	if res.Err.Code != wire.ConnectionLost || !strings.Contains(res.Err.Detail, "stopping") {
 		t.Errorf("%+v", res)
 	}
 	var stopping *wire.Error
@@ -164,13 +165,16 @@ func TestBrokerBreaksTheProtocol(t *testing.T) {
 	}{
 		{"less than was asked", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1}},
 			client.BelowRequest, client.Indeterminate},
-		{"accepted where stored was asked", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 2, Evidence: wire.Accepted()}},
+		{"accepted where stored was asked",
+			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 2, Evidence: wire.Accepted()}},
 			client.Indeterminate, client.Indeterminate},
-		{"another axis", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: wire.Replicated(3, wire.Written), Term: 1}},
+		{"another axis",
+			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: wire.Replicated(3, wire.Written), Term: 1}},
 			client.BelowRequest, client.Indeterminate},
 		{"an answer twice", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: flushed, Term: 1},
 			&wire.Refused{Seq: 1, Code: wire.DiskFull}}, client.OK, client.Indeterminate},
-		{"a range beyond what was sent", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1 << 40, Evidence: flushed, Term: 1}},
+		{"a range beyond what was sent",
+			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1 << 40, Evidence: flushed, Term: 1}},
 			client.OK, client.OK},
 		{"an answer to nothing", []wire.Frame{&wire.Indeterminate{Seq: 3, Code: wire.StoreFailed}},
 			client.Indeterminate, client.Indeterminate},
