@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -297,17 +296,8 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 	return buf[:0], write(stream, buf)
 }
 
-// deadlineWriter gives every write its own deadline: a consumer may be slow but not stand still.
-type deadlineWriter struct{ *quic.SendStream }
-
-func (w deadlineWriter) Write(b []byte) (int, error) {
-	if err := w.SetWriteDeadline(time.Now().Add(bodyStall)); err != nil {
-		return 0, err
-	}
-	return w.SendStream.Write(b)
-}
-
-// deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it.
+// deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it: a
+// consumer may take as long as it likes to come to a body, which costs the node one piece of memory.
 func (c *consumer) deliverLarge(ctx context.Context, stream io.Writer, f *wire.Deliver,
 	body raftstore.BodyReader, large *queue.Large,
 ) error {
@@ -315,27 +305,33 @@ func (c *consumer) deliverLarge(ctx context.Context, stream io.Writer, f *wire.D
 	if err != nil {
 		return err
 	}
+	// Who leaves does not read on: the writes below end.
+	defer context.AfterFunc(ctx, func() { to.CancelWrite(0) })()
 	f.Large, f.Stream, f.Length, f.Digest = true, uint64(to.StreamID()), uint64(large.Length), large.Digest
 	if err := write(stream, wire.Append(nil, f)); err != nil {
 		to.CancelWrite(0)
 		return err
 	}
-	w := deadlineWriter{to}
-	err = write(w, wire.Append(nil, &wire.BodyHead{Length: f.Length}))
+	err = write(to, wire.Append(nil, &wire.BodyHead{Length: f.Length}))
 	if err == nil {
-		_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{body}, make([]byte, streamPiece))
+		_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{body}, make([]byte, streamPiece))
 	}
 	if err == nil {
-		err = write(w, large.Digest[:])
+		err = write(to, large.Digest[:])
 	}
-	if err != nil {
+	if err == nil {
+		return to.Close()
+	}
+	var corrupt *segment.CorruptError
+	var stopped *quic.StreamError
+	switch {
+	case errors.As(err, &corrupt):
 		to.CancelWrite(quic.StreamErrorCode(wire.BodyDamaged))
-		var corrupt *segment.CorruptError
-		if errors.As(err, &corrupt) {
-			c.queue.log.Error("a message is damaged and is held back", "offset", f.Offset, "err", err)
-			return nil
-		}
-		return err
+		c.queue.log.Error("a message is damaged and is held back", "offset", f.Offset, "err", err)
+		return nil
+	case errors.As(err, &stopped) && stopped.Remote:
+		return nil // the consumer does not want this body; it settles the delivery all the same
 	}
-	return to.Close()
+	to.CancelWrite(0)
+	return err
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"runtime"
@@ -29,6 +30,49 @@ func TestSettleBesideAnUnreadBody(t *testing.T) {
 		t.Error("the body came back changed")
 	}
 	c.settle(&large, wire.Accept, wire.OK)
+}
+
+// A consumer that does not want a body stops its stream and goes on with the next delivery.
+func TestUnwantedBody(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	body := pattern(20 << 20)
+	n := uint64(len(body))
+	r.filled(fill(p.large(1, n), n, body, segment.DigestOf(body)))
+	frame[*wire.EvidenceFrame](p)
+	p.put(2, "next")
+	c := r.consumer("s", 10)
+	large := *frame[*wire.Deliver](c)
+	s, err := c.conn.AcceptUniStream(c.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.CancelRead(0)
+	c.get(1, 1, "next")
+	c.settle(&large, wire.Reject, wire.OK)
+}
+
+// A consumer that leaves with a body unread frees what streams it: its message goes to another at once.
+func TestLeavingWithABodyUnread(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	body := pattern(20 << 20)
+	n := uint64(len(body))
+	r.filled(fill(p.large(1, n), n, body, segment.DigestOf(body)))
+	frame[*wire.EvidenceFrame](p)
+	first := r.consumer("s", 10)
+	frame[*wire.Deliver](first)
+	if err := first.stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := r.consumer("s", 10)
+	d := *frame[*wire.Deliver](second)
+	if d.Attempt != 2 {
+		t.Errorf("attempt %d", d.Attempt)
+	}
+	if got := second.body(&d); !bytes.Equal(got, body) {
+		t.Error("the body came back changed")
+	}
 }
 
 // A client that asks and asks and reads no answer is not read on: what it can make the node hold is bounded.
