@@ -52,7 +52,7 @@ func TestUnwantedBody(t *testing.T) {
 	c.settle(&large, wire.Reject, wire.OK)
 }
 
-// A consumer that leaves with a body unread frees what streams it: its message goes to another at once.
+// A consumer that leaves with a body unread frees what streams it: its message goes to another.
 func TestLeavingWithABodyUnread(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.producer(wire.Stored(wire.Written))
@@ -65,7 +65,7 @@ func TestLeavingWithABodyUnread(t *testing.T) {
 	if err := first.stream.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second := r.consumer("s", 10)
+	second := r.consumer("t", 10) // not the same one, which would take it over
 	d := *frame[*wire.Deliver](second)
 	if d.Attempt != 2 {
 		t.Errorf("attempt %d", d.Attempt)
