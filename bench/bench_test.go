@@ -63,7 +63,8 @@ func TestJudge(t *testing.T) {
 			{Groups: 1000, Strategy: oneParallel, Parallel: 1},
 		},
 		Appends: []appendRow{
-			{Groups: 16, Way: storeWay}, {Groups: 128, Way: storeWay, Plain: 4}, {Groups: 128, Way: plainWay}},
+			{Groups: 16, Way: storeWay}, {Groups: 128, Way: storeWay, Plain: 4}, {Groups: 128, Way: plainWay},
+		},
 		Memory: &memory{RSSOne: 10 << 20, RSSMany: 50 << 20, DiskMany: 99 << 20},
 		Reopen: &reopen{Seconds: sample{Median: 2.9}},
 	}

@@ -116,7 +116,7 @@ func checkEnd(t *testing.T, err, rerr error, clean bool) {
 			t.Fatalf("Parse says %v, the Reader %v", err, rerr)
 		}
 	case clean:
-		if rerr != io.EOF {
+		if !errors.Is(rerr, io.EOF) {
 			t.Fatalf("after the last frame the Reader says %v", rerr)
 		}
 	case !errors.Is(err, io.ErrUnexpectedEOF) || !errors.Is(rerr, io.ErrUnexpectedEOF):

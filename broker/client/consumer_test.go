@@ -220,8 +220,10 @@ func (b *side) deliverLarge(offset uint64, body []byte, digest [16]byte, write f
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.send(&wire.Deliver{Offset: offset, Attempt: 1, Term: 6, Digest: digest, Large: true,
-		Stream: uint64(to.StreamID()), Length: uint64(len(body))})
+	b.send(&wire.Deliver{
+		Offset: offset, Attempt: 1, Term: 6, Digest: digest, Large: true,
+		Stream: uint64(to.StreamID()), Length: uint64(len(body)),
+	})
 	go write(to)
 }
 

@@ -85,11 +85,15 @@ func TestLargeBodiesThatEnd(t *testing.T) {
 		body       func(cancel func()) io.Reader
 		code       wire.Code
 	}{
-		{"the reader fails", "disk gone", func(func()) io.Reader { return io.MultiReader(short(), iotest.ErrReader(broken)) },
-			wire.BodyBroken},
+		{
+			"the reader fails", "disk gone", func(func()) io.Reader { return io.MultiReader(short(), iotest.ErrReader(broken)) },
+			wire.BodyBroken,
+		},
 		{"the reader ends", "unexpected EOF", func(func()) io.Reader { return short() }, wire.BodyBroken},
-		{"ctx ends", "canceled", func(cancel func()) io.Reader { return io.MultiReader(short(), &canceller{cancel}) },
-			wire.BodyBroken},
+		{
+			"ctx ends", "canceled", func(cancel func()) io.Reader { return io.MultiReader(short(), &canceller{cancel}) },
+			wire.BodyBroken,
+		},
 		{"the broker does not want it", "", func(func()) io.Reader { return zeros{} }, wire.TooLarge},
 	}
 	for seq := uint64(1); seq <= 40; seq++ {

@@ -163,23 +163,41 @@ func TestBrokerBreaksTheProtocol(t *testing.T) {
 		first  client.Outcome // of message 1
 		rest   client.Outcome // of message 2
 	}{
-		{"less than was asked", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1}},
-			client.BelowRequest, client.Indeterminate},
-		{"accepted where stored was asked",
+		{
+			"less than was asked",
+			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1}},
+			client.BelowRequest, client.Indeterminate,
+		},
+		{
+			"accepted where stored was asked",
 			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 2, Evidence: wire.Accepted()}},
-			client.Indeterminate, client.Indeterminate},
-		{"another axis",
+			client.Indeterminate, client.Indeterminate,
+		},
+		{
+			"another axis",
 			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: wire.Replicated(3, wire.Written), Term: 1}},
-			client.BelowRequest, client.Indeterminate},
-		{"an answer twice", []wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1, Evidence: flushed, Term: 1},
-			&wire.Refused{Seq: 1, Code: wire.DiskFull}}, client.OK, client.Indeterminate},
-		{"a range beyond what was sent",
+			client.BelowRequest, client.Indeterminate,
+		},
+		{"an answer twice", []wire.Frame{
+			&wire.EvidenceFrame{First: 1, Count: 1, Evidence: flushed, Term: 1},
+			&wire.Refused{Seq: 1, Code: wire.DiskFull},
+		}, client.OK, client.Indeterminate},
+		{
+			"a range beyond what was sent",
 			[]wire.Frame{&wire.EvidenceFrame{First: 1, Count: 1 << 40, Evidence: flushed, Term: 1}},
-			client.OK, client.OK},
-		{"an answer to nothing", []wire.Frame{&wire.Indeterminate{Seq: 3, Code: wire.StoreFailed}},
-			client.Indeterminate, client.Indeterminate},
+			client.OK, client.OK,
+		},
+		{
+			"an answer to nothing",
+			[]wire.Frame{&wire.Indeterminate{Seq: 3, Code: wire.StoreFailed}},
+			client.Indeterminate, client.Indeterminate,
+		},
 		{"sequence 0", []wire.Frame{&wire.Refused{Seq: 0, Code: wire.DiskFull}}, client.Indeterminate, client.Indeterminate},
-		{"a consumer's frame", []wire.Frame{&wire.Settled{Offset: 1, Attempt: 1}}, client.Indeterminate, client.Indeterminate},
+		{
+			"a consumer's frame",
+			[]wire.Frame{&wire.Settled{Offset: 1, Attempt: 1}},
+			client.Indeterminate, client.Indeterminate,
+		},
 	}
 	s := newScript(t)
 	for _, c := range cases {

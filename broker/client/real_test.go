@@ -28,9 +28,11 @@ func node(t testing.TB) *client.Client {
 		return i
 	}
 	key, own := id("client"), id("node")
-	n, err := broker.Open(broker.Config{Dir: filepath.Join(dir, "n1"), Listen: "127.0.0.1:0", Identity: own,
+	n, err := broker.Open(broker.Config{
+		Dir: filepath.Join(dir, "n1"), Listen: "127.0.0.1:0", Identity: own,
 		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
-		Queues: []broker.QueueConfig{{Name: "demo", Group: 1}}})
+		Queues: []broker.QueueConfig{{Name: "demo", Group: 1}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +41,10 @@ func node(t testing.TB) *client.Client {
 			t.Error(err)
 		}
 	})
-	c, err := client.Dial(t.Context(), client.Options{Addrs: []string{n.Addr().String()}, Identity: key,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{own.Fingerprint(): endpoint.RoleNode})})
+	c, err := client.Dial(t.Context(), client.Options{
+		Addrs: []string{n.Addr().String()}, Identity: key,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{own.Fingerprint(): endpoint.RoleNode}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +141,8 @@ func BenchmarkBulk(b *testing.B) {
 	b.Run("publish", func(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
-			if r, err := p.Publish(b.Context(), client.Message{Body: zeros{}, Length: size}); err != nil || r.Outcome != client.OK {
+			r, err := p.Publish(b.Context(), client.Message{Body: zeros{}, Length: size})
+			if err != nil || r.Outcome != client.OK {
 				b.Fatal(r, err)
 			}
 		}

@@ -40,8 +40,10 @@ func newScript(t *testing.T) *script {
 		return i
 	}
 	node, key := id("node"), id("client")
-	l, err := endpoint.Listen(endpoint.ListenOptions{Addr: "127.0.0.1:0", Identity: node,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient})})
+	l, err := endpoint.Listen(endpoint.ListenOptions{
+		Addr: "127.0.0.1:0", Identity: node,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +53,10 @@ func newScript(t *testing.T) *script {
 		}
 	})
 	s := &script{t: t, ctx: ctx}
-	s.c, err = client.Dial(ctx, client.Options{Addrs: []string{l.Addr().String()}, Identity: key,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode})})
+	s.c, err = client.Dial(ctx, client.Options{
+		Addrs: []string{l.Addr().String()}, Identity: key,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

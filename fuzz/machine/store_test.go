@@ -56,8 +56,7 @@ func openBox(fs fsync.FS, dir string, strategy fsync.Strategy) (*box, error) {
 	for g := range logCount {
 		log, err := b.store.OpenLog(segment.GroupID(g + 1))
 		if err != nil {
-			b.store.Abandon()
-			return nil, errors.Join(fmt.Errorf("log %d: %w", g+1, err), b.flusher.Close())
+			return nil, errors.Join(fmt.Errorf("log %d: %w", g+1, err), b.store.Abandon(), b.flusher.Close())
 		}
 		b.logs = append(b.logs, log)
 		b.sent = append(b.sent, log.Last().Index)
