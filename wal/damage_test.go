@@ -168,7 +168,7 @@ func named(err error, name string) error {
 		return fmt.Errorf("neither corrupt nor another version: %w", err)
 	case !strings.Contains(text, name):
 		return fmt.Errorf("does not name %s: %w", name, err)
-	case !strings.Contains(text, "byte ") || !strings.Contains(text, "restore") && !strings.Contains(text, "start a build"):
+	case !strings.Contains(text, "byte "), !strings.Contains(text, "restore") && !strings.Contains(text, "start a build"):
 		return fmt.Errorf("does not say where or what to do: %w", err)
 	}
 	return nil
@@ -314,7 +314,8 @@ func TestDamageOfParkedLog(t *testing.T) {
 	must(t, l.appendRange(1, 4, 1))
 	end := l.log.lastSeg.Pos
 	w := &world{life: l, born: map[Mark]int{{1, 3}: 0}, states: []modelState{{entries: []*modelEntry{
-		{mark: Mark{1, 1}}, {mark: Mark{1, 2}}, {mark: Mark{1, 3}}}}}}
+		{mark: Mark{1, 1}}, {mark: Mark{1, 2}}, {mark: Mark{1, 3}},
+	}}}}
 	must(t, w.park())
 	mem.PowerCut(memfs.KeepNone, nil)
 	must(t, mem.FlipBit(filepath.Join(testDir, segmentName(1)), end-70, 0))

@@ -16,6 +16,14 @@ const (
 	JobTrim   = "trim"   // drop what a snapshot covers, body files that nothing needs
 )
 
+// Job is slow work of one log (make the next segment ready, seal, trim): it blocks on flushes, so the
+// owner hands it to another goroutine, or runs it inline when stepped. At most one job of a log exists
+// at a time. After Run returned the owner calls Log.Advance.
+type Job struct {
+	Kind string
+	Run  func() error
+}
+
 // work is a job on its way: Run does the slow part on any goroutine, take brings its result into the
 // log's state on the owner's.
 type work struct {

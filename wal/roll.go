@@ -41,7 +41,8 @@ func (l *Log) createWork() *work {
 // createSegment makes a segment and saves the manifest that names it; edit may change more in the
 // same record.
 func (l *Log) createSegment(facts []segFacts, promise segment.Position, base segment.Index,
-	edit func(*manifest)) (*seg, error) {
+	edit func(*manifest),
+) (*seg, error) {
 	salt, err := segment.NewSalt(l.rand)
 	if err != nil {
 		return nil, l.fault("make a segment", err)
@@ -117,7 +118,8 @@ func (l *Log) fullSegment() *seg {
 		if s == l.cur || len(l.ready) > 0 && s == l.ready[0] {
 			return nil
 		}
-		if l.safe.Less(segment.Position{Segment: s.file.Segment, Pos: s.end}) && s.end > segment.FirstBatch && !off.sealFlush {
+		end := segment.Position{Segment: s.file.Segment, Pos: s.end}
+		if l.safe.Less(end) && s.end > segment.FirstBatch && !off.sealFlush {
 			l.RequestFlush()
 			return nil
 		}
@@ -197,9 +199,11 @@ func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark) (segment.F
 			return segment.Footer{}, withPath(err, path)
 		}
 		if at != end || next != chain {
-			return segment.Footer{}, &segment.CorruptError{Path: path, Group: l.group,
+			return segment.Footer{}, &segment.CorruptError{
+				Path: path, Group: l.group,
 				At:    segment.Position{Segment: s.file.Segment, Pos: at},
-				Cause: fmt.Sprintf("the log read back ends here, but it was written up to byte %d", end)}
+				Cause: fmt.Sprintf("the log read back ends here, but it was written up to byte %d", end),
+			}
 		}
 	}
 	raw := segment.EncodeFooter(s.file, end, rows, chain, last.Index)
