@@ -86,7 +86,7 @@ func isOurTmp(name string) bool {
 // flushed. After a crash at any moment the name holds either its old content or all of data. It
 // blocks on flush rounds.
 //
-// After an error that is not isDiskFull the caller can't know which of the two a restart will find, and
+// After an error that is not harmless the caller can't know which of the two a restart will find, and
 // must not act on either before then.
 func replaceFile(fs fsync.FS, fl *fsync.Flusher, dir, name string, data []byte) error {
 	tmp := filepath.Join(dir, name+tmpSuffix)
@@ -94,16 +94,26 @@ func replaceFile(fs fsync.FS, fl *fsync.Flusher, dir, name string, data []byte) 
 		return err
 	}
 	if err := writeFlushed(fs, fl, tmp, data); err != nil {
-		if isDiskFull(err) {
+		if harmless(err) {
 			// The fragment would keep the space that the retry needs.
 			err = errors.Join(err, removeIfThere(fs, tmp))
 		}
 		return err
 	}
-	if err := fs.Rename(tmp, filepath.Join(dir, name)); err != nil {
+	return renameFlushed(fs, fl, dir, name+tmpSuffix, name)
+}
+
+// renameFlushed gives a file or directory in dir another name and flushes that. Once the name has
+// changed every error is errHalfway, because nobody can say which name a power cut would leave.
+func renameFlushed(fs fsync.FS, fl *fsync.Flusher, dir, from, to string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
 		return err
 	}
-	if err := flushDir(fs, fl, dir); err != nil {
+	if err := fs.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+		return joinClose(err, d)
+	}
+	if err := joinClose(flush(fl, dir, d), d); err != nil {
 		return fmt.Errorf("%w: %w", errHalfway, err)
 	}
 	return nil
@@ -129,12 +139,6 @@ func flush(fl *fsync.Flusher, name string, s ...fsync.Syncer) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", fsync.ErrPoisoned, err)
-}
-
-// isDiskFull reports whether err says that there was no room and nothing is in doubt: the same call
-// may succeed later.
-func isDiskFull(err error) bool {
-	return errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, fsync.ErrPoisoned)
 }
 
 // flushDir makes the entries of dir durable in a flush round.

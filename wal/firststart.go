@@ -59,7 +59,14 @@ func InitStore(fs fsync.FS, dir string, random io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return joinClose(buildIn(fs, dir, random), lock)
+	// Another process may have built it while this one looked.
+	if list, err = fs.List(dir); err == nil && !hasName(list, diskName) {
+		err = buildIn(fs, dir, random)
+	}
+	if err = joinClose(err, lock); err != nil {
+		return fmt.Errorf("wal: create %s: %w; nothing was stored yet; start again", dir, err)
+	}
+	return nil
 }
 
 func buildBeside(fs fsync.FS, dir string, random io.Reader) error {

@@ -39,16 +39,16 @@ func (s *Store) createGroup(g segment.GroupID) error {
 		err = s.fillGroup(tmp, g)
 	}
 	if err == nil {
-		err = s.fs.Rename(tmp, dir)
+		err = renameFlushed(s.fs, s.o.Flusher, filepath.Dir(dir), filepath.Base(tmp), filepath.Base(dir))
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errHalfway) {
 		return errors.Join(err, s.removeTree(tmp))
 	}
-	// From here on it may be found after a crash, so it is known, flushed or not.
+	// It may be found after a crash, so it is known, flushed or not.
 	s.mu.Lock()
 	s.known[g] = true
 	s.mu.Unlock()
-	return flushDir(s.fs, s.o.Flusher, filepath.Join(s.dir, groupsName))
+	return err
 }
 
 // fillGroup writes the files of a new group and flushes them together with their names.
@@ -91,21 +91,23 @@ func (s *Store) removeGroup(g segment.GroupID) error {
 	if err := s.removeTree(gone); err != nil {
 		return err
 	}
-	if err := s.fs.Rename(dir, gone); err != nil {
+	err := renameFlushed(s.fs, s.o.Flusher, filepath.Dir(dir), filepath.Base(dir), filepath.Base(gone))
+	if err != nil && !errors.Is(err, errHalfway) {
 		return err
 	}
 	s.mu.Lock()
 	delete(s.known, g)
 	delete(s.held, g)
 	s.mu.Unlock()
-	if err := flushDir(s.fs, s.o.Flusher, filepath.Join(s.dir, groupsName)); err != nil {
+	if err != nil {
 		return err
 	}
 	return s.removeTree(gone)
 }
 
-// removeTree removes a directory of files, if it is there. What is no regular file stays, and with it
-// the directory. The removals are not flushed: what comes back is removed again.
+// removeTree removes a directory of files, if it is there. What is no regular file is none of ours: it
+// stays, with the directory, and is reported. The removals are not flushed: what comes back is removed
+// again.
 func (s *Store) removeTree(dir string) error {
 	list, err := s.fs.List(dir)
 	if isAbsent(err) {
@@ -114,15 +116,23 @@ func (s *Store) removeTree(dir string) error {
 	if err != nil {
 		return err
 	}
+	left := false
 	for _, e := range list {
 		if e.Kind != fsync.Regular {
-			return fmt.Errorf("%s holds %q, which is no regular file; move it away by hand", dir, e.Name)
-		}
-		if err := s.fs.Remove(filepath.Join(dir, e.Name)); err != nil {
+			left = true
+			s.leftAlone(filepath.Join(dir, e.Name))
+		} else if err := s.fs.Remove(filepath.Join(dir, e.Name)); err != nil {
 			return err
 		}
 	}
+	if left {
+		return nil
+	}
 	return s.fs.Remove(dir)
+}
+
+func (s *Store) leftAlone(path string) {
+	s.o.Event(Event{Kind: EventLeftAlone, Path: path, Detail: "unknown, and no regular file; it is not used"})
 }
 
 // tidyTop looks through the data directory: what an interrupted operation left is removed, unknown
@@ -201,10 +211,7 @@ func (s *Store) putAside(dir string, e fsync.Entry, prefix string) error {
 	if e.Kind == fsync.Regular {
 		return moveAside(s.fs, s.dir, dir, e.Name, prefix, "unknown file", 0, s.o.Event)
 	}
-	s.o.Event(Event{
-		Kind: EventLeftAlone, Path: filepath.Join(dir, e.Name),
-		Detail: "unknown, and no regular file; it is not used",
-	})
+	s.leftAlone(filepath.Join(dir, e.Name))
 	return nil
 }
 

@@ -193,7 +193,7 @@ func (h *hardStateFile) Set(fs fsync.FS, fl *fsync.Flusher, s HardState) error {
 	}
 	err = fmt.Errorf("wal: set the hard state of group %d: %w; "+
 		"no message that depends on it may be sent", uint64(h.group), err)
-	if !isDiskFull(err) {
+	if !harmless(err) {
 		h.broken = err
 	}
 	return err

@@ -84,7 +84,7 @@ func setStates() everyOp {
 			}
 			for n := b.acked + 1; n <= 4; n++ {
 				if err := h.Set(b.fs, b.fl, stateOf(n)); err != nil {
-					if !isDiskFull(err) && !errors.Is(h.Set(b.fs, b.fl, stateOf(n)), errors.Unwrap(err)) {
+					if !harmless(err) && !errors.Is(h.Set(b.fs, b.fl, stateOf(n)), errors.Unwrap(err)) {
 						return fmt.Errorf("set again after %w", err)
 					}
 					return err

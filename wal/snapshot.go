@@ -111,7 +111,11 @@ func (s *SnapshotWriter) Commit() error {
 	if s.onCommit == nil {
 		return nil
 	}
-	return s.onCommit(info)
+	err = s.onCommit(info)
+	if harmless(err) { // the manifest does not name it, and nobody will
+		err = errors.Join(err, removeIfThere(s.fs, s.path()))
+	}
+	return err
 }
 
 // finish completes the content of the file.
@@ -129,10 +133,11 @@ func (s *SnapshotWriter) publish() error {
 	if err = joinClose(err, s.w.f); err != nil {
 		return errors.Join(err, removeIfThere(s.fs, s.tmpPath()))
 	}
-	if err := s.fs.Rename(s.tmpPath(), s.path()); err != nil {
+	name := snapshotName(s.mark.Index)
+	if err := renameFlushed(s.fs, s.fl, s.dir, name+tmpSuffix, name); err != nil {
 		return errors.Join(err, removeIfThere(s.fs, s.tmpPath()))
 	}
-	return flushDir(s.fs, s.fl, s.dir)
+	return nil
 }
 
 // Abort gives the snapshot up and removes its file. After Commit or Abort it does nothing.

@@ -124,7 +124,7 @@ func TestSnapshotDiskFull(t *testing.T) {
 		b := newDisk(t)
 		b.disk.SetCapacity(b.disk.Used() + room + 4096)
 		_, err := writeSnapshot(b, want)
-		if !isDiskFull(err) {
+		if !harmless(err) {
 			t.Fatalf("room for %d bytes: %v", room, err)
 		}
 		mustSay(t, err, "index 900", "the log is complete without it")
@@ -133,6 +133,22 @@ func TestSnapshotDiskFull(t *testing.T) {
 		}
 		b.disk.SetCapacity(0)
 		mustWriteSnapshot(t, b, want)
+	}
+}
+
+// TestSnapshotNotNamed: the disk is full when the manifest is to name it. The file goes too.
+func TestSnapshotNotNamed(t *testing.T) {
+	b := newDisk(t)
+	w, err := newSnapshot(b.fs, b.fl, benchDir, fileGroup, snapMark, newFixedRand(1))
+	must(t, err)
+	w.onCommit = func(snapInfo) error { return fsync.NewError("write", "manifest.tmp", fsync.ErrDiskFull) }
+	_, err = w.Write([]byte("state"))
+	must(t, err)
+	if err := w.Commit(); !harmless(err) {
+		t.Fatal(err)
+	}
+	if names := namesIn(t, b.fs, benchDir); len(names) != 0 {
+		t.Fatal(names)
 	}
 }
 

@@ -343,6 +343,35 @@ func TestUnknownFiles(t *testing.T) {
 	}
 }
 
+// TestRemoveLogLeavesDirectories: a directory that somebody made inside a group's keeps nobody from
+// deleting the group, nor the store from opening, and is not touched.
+func TestRemoveLogLeavesDirectories(t *testing.T) {
+	b := newDisk(t)
+	s := mustOpenAt(t, b, benchDir)
+	l, err := s.OpenLog(5)
+	must(t, err)
+	must(t, l.Close())
+	must(t, b.fs.Mkdir(under(groupsName, "5", "backup")))
+	must(t, s.RemoveLog(5))
+	for range 2 {
+		var events []Event
+		b = nextLife(t, b, kill)
+		s = mustOpenAt(t, b, benchDir, &events)
+		if ok, err := s.HasLog(5); err != nil || ok {
+			t.Fatal(ok, err)
+		}
+		path := under(groupsName, "5.gone", "backup")
+		if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == EventLeftAlone && e.Path == path }) {
+			t.Fatalf("%+v", events)
+		}
+	}
+	if l, err = s.OpenLog(5); err != nil {
+		t.Fatal(err)
+	}
+	must(t, l.Close())
+	must(t, s.Close())
+}
+
 // TestQuarantineLosesNothing: a crash or fault at any call of moving a file aside leaves its content in
 // at least one place.
 func TestQuarantineLosesNothing(t *testing.T) {
