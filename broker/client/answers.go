@@ -143,7 +143,6 @@ func (p *Producer) finish(first, count uint64, result func(uint64, *unanswered) 
 				n, count = k, 0 // those before it are answered, and it is the last
 				break
 			}
-			u.answered = true
 			batch[k] = *u
 		}
 		p.mu.Unlock()

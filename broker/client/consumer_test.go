@@ -246,9 +246,10 @@ func TestLargeDeliveries(t *testing.T) {
 	p := s.pull(k)
 	body := pattern(300_000)
 	digest := digestOf(body)
+	head := wire.Append(nil, &wire.BodyHead{Length: uint64(len(body))})
 	var last *client.Delivery
 	for i := range uint64(48) {
-		b.deliverLarge(i, body, digest, whole(wire.Append(nil, &wire.BodyHead{Length: uint64(len(body))}), body, digest[:]))
+		b.deliverLarge(i, body, digest, whole(head, body, digest[:]))
 		d := p.get(i)
 		if last != nil && i%3 != 1 {
 			if n, err := last.Body().Read(make([]byte, 10)); !errors.Is(err, client.ErrBodyGone) {
@@ -267,7 +268,18 @@ func TestLargeDeliveries(t *testing.T) {
 		}
 		last = d
 	}
-	b.deliverLarge(48, body, digest, whole(wire.Append(nil, &wire.BodyHead{Length: uint64(len(body))}), body, digest[:]))
+	b.send(delivery(48, "small"))
+	d := p.get(48)
+	for i := range uint64(16) { // all that a connection has
+		b.deliverLarge(49+i, body, digest, whole(head, body, digest[:]))
+	}
+	if err := d.Accept(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.settle(48, wire.Accept, wire.OK)
+	if _, err := k.Flush(s.ctx); err != nil { // so the deliveries before the answer are here
+		t.Fatal(err)
+	}
 	closed := make(chan bool)
 	go func() { k.Close(); close(closed) }()
 	for { // credit, then the end
@@ -284,7 +296,7 @@ func TestLargeDeliveries(t *testing.T) {
 	k, b = s.consumer(client.ConsumerOptions{Credit: 100}, 0, 0)
 	p = s.pull(k)
 	for i := range uint64(20) {
-		b.deliverLarge(i, body, digest, whole(wire.Append(nil, &wire.BodyHead{Length: uint64(len(body))}), body, digest[:]))
+		b.deliverLarge(i, body, digest, whole(head, body, digest[:]))
 		read(t, p.get(i), body)
 	}
 }

@@ -209,7 +209,6 @@ func (p *proved) end() error {
 func (b *largeBody) trailer(want [16]byte) error {
 	var got [17]byte
 	n, err := io.ReadFull(b, got[:])
-	b.discard()
 	switch {
 	case n < 16:
 		return fmt.Errorf("client: a body's digest did not come: %w", noEOF(err))

@@ -130,9 +130,14 @@ func TestLargeBodyWithoutRoom(t *testing.T) {
 	s.send(p, r, "a")
 	b.publish(1)
 	for range 40 {
-		ended, cancel := context.WithCancel(s.ctx)
+		inner, cancel := context.WithCancel(s.ctx)
+		ctx := &watched{inner, make(chan bool, 10)}
+		sent := make(chan error, 1)
+		go func() { sent <- p.Send(ctx, client.Message{Body: zeros{}, Length: 1 << 20}, r.done) }()
+		<-ctx.waits // for its turn
+		<-ctx.waits // for room
 		cancel()
-		if err := p.Send(ended, client.Message{Body: zeros{}, Length: 1 << 20}, r.done); !errors.Is(err, context.Canceled) {
+		if err := <-sent; !errors.Is(err, context.Canceled) {
 			t.Fatalf("Send without room: %v", err)
 		}
 	}
@@ -162,9 +167,23 @@ func TestStreamEndsUnderLargeBody(t *testing.T) {
 	b.send(&wire.ErrorFrame{Code: wire.Stopping})
 	b.close()
 	r.next(1, client.Indeterminate)
-	if err := <-sent; err != nil {
-		t.Error(err)
+	if err := <-sent; err != nil || s.ctx.Err() != nil {
+		t.Error(err, s.ctx.Err())
 	}
+}
+
+// watched tells when somebody begins to wait for its end.
+type watched struct {
+	context.Context
+	waits chan bool
+}
+
+func (w *watched) Done() <-chan struct{} {
+	select {
+	case w.waits <- true:
+	default:
+	}
+	return w.Context.Done()
 }
 
 type zeros struct{}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quic-go/quic-go"
+
 	"weida/broker/client"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
@@ -211,7 +213,8 @@ func TestBrokerBreaksTheProtocol(t *testing.T) {
 			r.next(1, c.first)
 			r.next(2, c.rest)
 			var broke *client.ProtocolError
-			if err := p.Send(s.ctx, message("c"), r.done); !errors.As(err, &broke) {
+			err := p.Send(s.ctx, message("c"), r.done)
+			if !errors.As(err, &broke) {
 				// The last frame may not have been read yet; then this message ends with the stream.
 				if r.next(3, client.Indeterminate); err != nil {
 					t.Errorf("Send: %v", err)
@@ -335,6 +338,10 @@ func TestRefusedOpens(t *testing.T) {
 		}()
 		b, _ := s.accept()
 		b.send(&wire.ErrorFrame{Code: wire.UnknownQueue, Detail: fmt.Sprint(i)})
+		var given *quic.StreamError
+		if f, err := b.in.Next(); !errors.As(err, &given) {
+			t.Fatalf("after a refusal the client does not give the stream up: %v, %v", f, err)
+		}
 		b.close()
 		var refused *wire.Error
 		if err := <-got; !errors.As(err, &refused) || refused.Code != wire.UnknownQueue || refused.Detail != fmt.Sprint(i) {
