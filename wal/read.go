@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sort"
+	"sync"
 
 	"weida/segment"
 )
@@ -67,8 +68,10 @@ func (l *Log) termOnDisk(i segment.Index) (segment.Term, error) {
 
 // missing is an entry that must be there and is not.
 func (l *Log) missing(i segment.Index) error {
-	return &segment.CorruptError{Path: l.dir, Group: l.group, Index: i,
-		Cause: fmt.Sprintf("no segment holds entry %d, which lies between the first and the last", uint64(i))}
+	return &segment.CorruptError{
+		Path: l.dir, Group: l.group, Index: i,
+		Cause: fmt.Sprintf("no segment holds entry %d, which lies between the first and the last", uint64(i)),
+	}
 }
 
 // entryRow finds the row of a live entry in a sealed segment's footer.
@@ -80,8 +83,10 @@ func (l *Log) entryRow(s *seg, i segment.Index) (segment.Row, error) {
 	defer l.release(h)
 	row, ok, err := segment.FindEntry(h.f, s.footer, i)
 	if err == nil && !ok {
-		err = &segment.CorruptError{Group: l.group, At: segment.Position{Segment: s.file.Segment, Pos: s.footer.Pos},
-			Index: i, Cause: fmt.Sprintf("the footer has no row for entry %d", uint64(i))}
+		err = &segment.CorruptError{
+			Group: l.group, At: segment.Position{Segment: s.file.Segment, Pos: s.footer.Pos},
+			Index: i, Cause: fmt.Sprintf("the footer has no row for entry %d", uint64(i)),
+		}
 	}
 	return row, l.readError(s, err)
 }
@@ -186,11 +191,16 @@ func (l *Log) collect(s *seg, c *collector) error {
 	})
 }
 
+// windows are shared by all logs, so that an idle one holds none.
+var windows = sync.Pool{New: func() any { b := make([]byte, windowBytes); return &b }}
+
 // walk calls fn for every record of the extent, which begins at a record and lies in the valid log, so
 // that a record that does not verify is damage. fn says whether to go on. Records are valid during
 // the call.
 func walk(r io.ReaderAt, f segment.File, x extent, fn func(segment.Record) (bool, error)) error {
-	buf := make([]byte, min(windowBytes, x.end-x.from))
+	w := windows.Get().(*[]byte)
+	defer windows.Put(w)
+	buf := (*w)[:min(windowBytes, x.end-x.from)]
 	have := buf[:0]
 	for pos := x.from; pos < x.end; {
 		rec, _, err := segment.ParseRecord(have, f, pos)
@@ -199,8 +209,10 @@ func walk(r io.ReaderAt, f segment.File, x extent, fn func(segment.Record) (bool
 				return err
 			}
 			if have == nil {
-				return &segment.CorruptError{Group: f.Group, At: segment.Position{Segment: f.Segment, Pos: pos},
-					Cause: "a record goes on behind the end of the log"}
+				return &segment.CorruptError{
+					Group: f.Group, At: segment.Position{Segment: f.Segment, Pos: pos},
+					Cause: "a record goes on behind the end of the log",
+				}
 			}
 			continue
 		}
