@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -31,4 +35,25 @@ func TestKill(t *testing.T) {
 	if c.written+c.flushed == 0 {
 		t.Fatal("no message was confirmed: the run shows nothing")
 	}
+}
+
+// TestKillSeesLoss: a disk that forgets what it was given between two lives is found out, though all that stands on it
+// is whole.
+func TestKillSeesLoss(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "saved")
+	rollBack := func(data string) error {
+		if _, err := os.Stat(data); err != nil {
+			return nil // killed before there was anything
+		}
+		if _, err := os.Stat(saved); err != nil {
+			return exec.Command("cp", "-a", data, saved).Run()
+		}
+		return errors.Join(os.RemoveAll(data), exec.Command("cp", "-a", saved, data).Run())
+	}
+	o := options{kills: 20, seed: rand.Uint64() >> 16, dir: t.TempDir(), loadMS: 100, tamper: rollBack}
+	_, err := crash(o)
+	if err == nil || !strings.Contains(err.Error(), "LOST") {
+		t.Fatalf("seed %d: written bytes were taken away, and the check says %v", o.seed, err)
+	}
+	t.Log(err)
 }

@@ -80,10 +80,10 @@ func (m *model) send(stream int, body []byte) *message {
 // confirm notes the node's word that msg is stored at an offset.
 func (m *model) confirm(msg *message, offset, term uint64, flushed bool) error {
 	if other := m.offsets[offset]; other != nil {
-		return fmt.Errorf("offset %d was confirmed for %v and for %v", offset, other, msg)
+		return fmt.Errorf("LOST: offset %d was confirmed for %v, and then for %v", offset, other, msg)
 	}
 	if offset < m.base {
-		return fmt.Errorf("offset %d was confirmed for %v, and for another message before", offset, msg)
+		return fmt.Errorf("LOST: offset %d was confirmed for %v, and for a message that was settled", offset, msg)
 	}
 	msg.state, msg.offset, msg.term, msg.flushed = confirmed, offset, term, flushed
 	m.offsets[offset] = msg
@@ -212,7 +212,8 @@ func (m *model) settled(limit uint64) {
 	clear(m.bodies)
 }
 
-// interrupted notes deliveries whose accepts may or may not have been taken. What was delivered has to be right even so.
+// interrupted notes deliveries whose accepts may or may not have been taken. What was delivered has to be
+// right even so.
 func (m *model) interrupted(got []delivery) error {
 	for _, d := range got {
 		if err := m.present(d); err != nil {

@@ -64,7 +64,7 @@ func TestModel(t *testing.T) {
 	m.settled(2)
 	wants(t, "settled", m.check(nil, 2), "")
 	wants(t, "settled and back", m.check([]delivery{{1, 1, body(1)}}, 2), "delivered after")
-	wants(t, "offset given out again", m.confirm(m.send(2, []byte("y")), 1, 1, false), "another message before")
+	wants(t, "offset given out again", m.confirm(m.send(2, []byte("y")), 1, 1, false), "that was settled")
 }
 
 func TestOrder(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 const (
 	readyMax = 60 * time.Second
 	stopMax  = 60 * time.Second
-	workMax  = 120 * time.Second
+	workMax  = 60 * time.Second
 	pollTime = 2 * time.Millisecond
 )
 

@@ -26,6 +26,8 @@ type options struct {
 	dir    string    // where the run's directory is made
 	loadMS int       // longest load before a kill
 	live   io.Writer // the live line; nil for none
+	// tamper spoils the data directory between a kill and the next start; nil for none. It shows that the check sees.
+	tamper func(data string) error
 }
 
 // run is one node with its model.
@@ -106,6 +108,11 @@ func (r *run) begin() error {
 			return err
 		}
 	}
+	if r.o.tamper != nil && r.kills > 0 {
+		if err := r.o.tamper(filepath.Join(r.node.dir, "n1")); err != nil {
+			return err
+		}
+	}
 	return r.node.start()
 }
 
@@ -173,7 +180,7 @@ func (r *run) marker(ctx context.Context, c *client.Client) (end uint64, d diges
 	}
 	r.answered(p, msg, res)
 	if msg.state != confirmed {
-		return 0, d, errors.Join(fmt.Errorf("the marker was not confirmed: %s %v", res.Outcome, res.Err), r.failed)
+		return 0, d, errors.Join(fmt.Errorf("the marker was not confirmed: %s %w", res.Outcome, res.Err), r.failed)
 	}
 	return msg.offset + 1, digestOf(body), r.failed
 }
@@ -217,7 +224,7 @@ func (r *run) consume(ctx context.Context, c *client.Client, marker digest) (got
 
 // last checks once more, stops the node in order and verifies its files offline.
 func (r *run) last() error {
-	if err := r.node.start(); err != nil {
+	if err := r.begin(); err != nil {
 		return err
 	}
 	if err := r.check(false); err != nil {
