@@ -38,6 +38,8 @@ type consumer struct {
 	settling int            // guarded by mu; settles without an answer
 	room     *sync.Cond     // of mu: settling fell, or ended
 	ended    bool           // guarded by mu
+	failure  *wire.Error    // guarded by mu; why the stream ends
+	abort    func()         // ends the reading
 }
 
 func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenConsumer) {
@@ -46,6 +48,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 		s.refuse(stream, refused)
 		return
 	}
+	c.abort = func() { stream.CancelRead(0) }
 	ctx, cancel := context.WithCancel(ctx)
 	q := c.queue
 	q.mu.Lock()
@@ -80,6 +83,9 @@ func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, 
 	cancel()
 	c.out.close()
 	writers.Wait()
+	if failure := c.failed(); failure != nil {
+		return failure
+	}
 	return err
 }
 
@@ -121,7 +127,24 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 	for i := range cmds {
 		items[i].Command = cmds[i].Append(nil)
 	}
-	return c.queue.proposeWaiting(ctx, &proposal{items: len(items)}, items)
+	return c.queue.proposeWaiting(ctx, &proposal{items: len(items), dropped: c.refused}, items)
+}
+
+// refused is called on the shard when a command of this consumer got no entry: its stream ends with the
+// reason, so that a settle without an answer is not taken for one that is still under way.
+func (c *consumer) refused(err error) {
+	c.mu.Lock()
+	if c.failure == nil {
+		c.failure = &wire.Error{Code: refusal(err), Detail: clip(err.Error())}
+	}
+	c.mu.Unlock()
+	c.abort()
+}
+
+func (c *consumer) failed() *wire.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
 }
 
 // leave gives what was not settled back to the queue. A node that stops does so at its next start.
@@ -132,7 +155,8 @@ func (c *consumer) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	if err := c.command(ctx, cmd); err != nil {
+	items := []raftstore.Item{{Command: cmd.Append(nil)}}
+	if err := c.queue.proposeWaiting(ctx, c.queue.insisting(cmd), items); err != nil {
 		c.queue.log.Info("a consumer left without a trace in the log; the next start detaches it",
 			"subscription", c.sub, "err", err)
 	}

@@ -135,7 +135,7 @@ func (n *Node) openStorage() error {
 	n.flusher = fsync.NewFlusher(fsync.Options{Root: root, Event: n.flushEvent})
 	n.flusher.Start()
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
-		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Keep: n.c.Keep, Event: n.walEvent})
+		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Keep: append([]string{madeName}, n.c.Keep...), Event: n.walEvent})
 	if err != nil {
 		return err
 	}
@@ -152,11 +152,26 @@ func (n *Node) openQueue(qc QueueConfig) error {
 		return fmt.Errorf("queue %q is named twice", qc.Name)
 	}
 	q := newNodeQueue(qc.Name, n.c.Log)
-	_, err := n.host.OpenOwner(qc.Group, q, raftstore.OwnerOptions{Create: true})
+	made, err := n.made()
+	if err != nil {
+		return err
+	}
+	_, err = n.host.OpenOwner(qc.Group, q, raftstore.OwnerOptions{Create: !made[qc.Group]})
+	if errors.Is(err, raftstore.ErrNoSuchGroup) {
+		return fmt.Errorf("queue %q: the directory %s is missing, though it was made here; "+
+			"nothing was made or changed; restore it, or take the line %d out of %s to begin with an empty queue: %w", qc.Name,
+			filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(qc.Group))), uint64(qc.Group),
+			filepath.Join(n.c.Dir, madeName), err)
+	}
 	if err != nil {
 		return fmt.Errorf("queue %q: %w", qc.Name, err)
 	}
 	n.queues[qc.Name] = q
+	if !made[qc.Group] {
+		if err := n.noteMade(made, qc.Group); err != nil {
+			return err
+		}
+	}
 	return q.begin()
 }
 

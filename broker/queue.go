@@ -31,6 +31,7 @@ type nodeQueue struct {
 	state   *queue.State
 	placed  []*proposal // appended, in order of index, not finished
 	settles []settleAnswer
+	again   []queue.Command // dropped, and to be proposed again once something else was written
 	effects []queue.Effect
 }
 
@@ -39,6 +40,7 @@ type proposal struct {
 	items    int
 	messages []message // of a producer, one per item; nil for other commands
 	to       *producer
+	dropped  func(error) // of other commands: it got no entry; nil if nobody minds
 
 	index    raftstore.Index
 	term     raftstore.Term
@@ -71,7 +73,29 @@ func newNodeQueue(name string, log *slog.Logger) *nodeQueue {
 // begin ends what earlier lives left attached.
 func (q *nodeQueue) begin() error {
 	c := queue.Command{Kind: queue.DetachAll}
-	return q.propose(&proposal{items: 1}, []raftstore.Item{{Command: c.Append(nil)}})
+	return q.insist(c)
+}
+
+// insist proposes a command that has to get into the log sooner or later: where there is no room for it
+// now, it is proposed again as soon as something else was written.
+func (q *nodeQueue) insist(c queue.Command) error {
+	return q.propose(q.insisting(c), []raftstore.Item{{Command: c.Append(nil)}})
+}
+
+func (q *nodeQueue) insisting(c queue.Command) *proposal {
+	return &proposal{items: 1, dropped: func(error) { q.again = append(q.again, c) }}
+}
+
+// insistAgain is called on the shard when marks moved: there may be room now.
+func (q *nodeQueue) insistAgain() {
+	again := q.again
+	q.again = nil
+	for i, c := range again {
+		if err := q.insist(c); err != nil {
+			q.again = append(q.again, again[i:]...)
+			return
+		}
+	}
 }
 
 // offer is the strongest evidence the queue can give.
@@ -128,6 +152,9 @@ func (q *nodeQueue) Dropped(tag uint64, o raftstore.Outcome) {
 	p := q.take(tag)
 	if p.to != nil {
 		p.to.dropped(p.messages, o)
+	}
+	if p.dropped != nil {
+		p.dropped(o.Err)
 	}
 	q.wakeRoom()
 }
@@ -234,6 +261,7 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 		n++
 	}
 	q.settles = append(q.settles[:0], q.settles[n:]...)
+	q.insistAgain()
 	q.wakeRoom()
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"weida/broker/wire"
 	"weida/fsync"
 	"weida/fsync/faultfs"
+	"weida/raftstore"
 )
 
 // What a stream may not be opened for ends it with one typed frame.
@@ -170,6 +172,47 @@ func TestDiskFull(t *testing.T) {
 	}
 	c.get(1, 1, "after")
 	c.settle(before, wire.Accept, wire.OK)
+}
+
+// A full disk ends the stream of a consumer whose command had no room, with the reason, and what it
+// held goes to others once there is room again.
+func TestDiskFullForConsumers(t *testing.T) {
+	files := faultfs.New(fsync.OS())
+	r := newRig(t, func(c *Config) { c.files = files })
+	p := r.producer(wire.Stored(wire.Written))
+	p.put(1, "held")
+	c := r.consumer("s", 10)
+	d := c.get(0, 1, "held")
+	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: "*.seg"}, 1, 2, fsync.ErrDiskFull) // settle, then detach
+	c.send(&wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: wire.Accept})
+	c.end(wire.DiskFull)
+	for seq := uint64(2); ; seq++ { // until the detach was refused as well
+		p.send(&wire.Publish{Seq: seq, Low: 1, Body: []byte("x")})
+		if _, ok := p.next().(*wire.EvidenceFrame); ok {
+			break
+		}
+	}
+	r.consumer("other", 1).get(0, 2, "held")
+}
+
+// A group's directory that is gone is damage, not an empty queue.
+func TestGroupIsGone(t *testing.T) {
+	r := newRig(t, nil)
+	r.producer(wire.Stored(wire.Flushed)).put(1, "x")
+	r.close()
+	here, away := filepath.Join(r.config.Dir, "groups", "1"), filepath.Join(filepath.Dir(r.config.Dir), "elsewhere")
+	if err := os.Rename(here, away); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(r.config)
+	if !errors.Is(err, raftstore.ErrNoSuchGroup) || !strings.Contains(err.Error(), "restore it") {
+		t.Errorf("%v", err)
+	}
+	if err := os.Rename(away, here); err != nil {
+		t.Fatal(err)
+	}
+	r.open()
+	r.consumer("s", 1).get(0, 1, "x")
 }
 
 // A queue whose flush failed refuses, tells who waited for the flush that it is unknown, and is read
