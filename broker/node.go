@@ -135,7 +135,10 @@ func (n *Node) openStorage() error {
 	n.flusher = fsync.NewFlusher(fsync.Options{Root: root, Event: n.flushEvent})
 	n.flusher.Start()
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
-		wal.Options{Flusher: n.flusher, Boot: segment.Boot(boot), Keep: append([]string{madeName}, n.c.Keep...), Event: n.walEvent})
+		wal.Options{
+			Flusher: n.flusher, Boot: segment.Boot(boot),
+			Keep: append([]string{madeName}, n.c.Keep...), Event: n.walEvent,
+		})
 	if err != nil {
 		return err
 	}
