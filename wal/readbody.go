@@ -71,7 +71,8 @@ func (l *Log) OpenBody(c segment.Commit) (*BodyReader, error) {
 		case c.Length >= 0 && (int64(len(body)) != c.Length || segment.DigestOf(body) != c.Digest):
 			return nil, fmt.Errorf("wal: group %d: %w", uint64(l.group), &segment.CorruptError{
 				Path: l.dir, Group: l.group,
-				Cause: fmt.Sprintf("body %v is whole, but its length or digest is not that of its commit record", c.Ref)})
+				Cause: fmt.Sprintf("body %v is whole, but its length or digest is not that of its commit record", c.Ref),
+			})
 		}
 		r := &BodyReader{}
 		r.Reset(body)
@@ -175,9 +176,11 @@ func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
 			return body, err
 		}
 	}
-	return nil, &segment.CorruptError{Group: w.s.file.Group,
+	return nil, &segment.CorruptError{
+		Group: w.s.file.Group,
 		At:    segment.Position{Segment: w.s.file.Segment, Pos: segment.FirstBatch},
-		Cause: fmt.Sprintf("body %v was written here and is not found", ref)}
+		Cause: fmt.Sprintf("body %v was written here and is not found", ref),
+	}
 }
 
 // holderLocked returns the newest segment that holds the inline body, nil if none does. The runs of a
