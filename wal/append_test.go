@@ -36,8 +36,10 @@ func TestAppendRefusals(t *testing.T) {
 		a    *Append
 		want error
 	}{
-		{"batch too large", big, ErrTooLarge}, {"body too large", long, ErrTooLarge},
-		{"body absent", lost, ErrAbsent}, {"body file absent", noFile, ErrAbsent},
+		{"batch too large", big, ErrTooLarge},
+		{"body too large", long, ErrTooLarge},
+		{"body absent", lost, ErrAbsent},
+		{"body file absent", noFile, ErrAbsent},
 	} {
 		if err := l.log.Append(tt.a); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
