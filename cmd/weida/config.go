@@ -174,6 +174,12 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 		}
 		roles[f] = endpoint.RoleNode
 	}
+	// A client never makes a key: nobody would trust it.
+	key := filepath.Join(beside(path, c.Keys), c.Name+".key")
+	if _, err := fsync.Mode(key); err != nil {
+		return client.Options{}, fmt.Errorf("%s names a key that cannot be used: %w; nothing was sent; "+
+			"correct keys and name there", path, err)
+	}
 	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), beside(path, c.Keys), c.Name)
 	if err != nil {
 		return client.Options{}, err

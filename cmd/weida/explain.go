@@ -26,16 +26,28 @@ func newExplain() *cobra.Command {
 				}
 				return nil
 			}
-			n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToUpper(args[0]), "E"), 10, 64)
-			i, ok := wire.Lookup(wire.Code(n))
-			if err != nil || !ok {
-				return fmt.Errorf("%q is no code of this version; `explain` alone lists them", args[0])
+			i, ok := lookup(args[0])
+			if !ok {
+				return fmt.Errorf("%q is no code of this version; `%s explain` alone lists them", args[0], self())
 			}
 			fmt.Printf("E%d %s\n\nWhat happened:  %s\nYour data:      %s\nWhat to do:     %s\nRetry:          %s\n",
 				uint64(i.Code), i.Name, i.Meaning, i.Effect, i.Remedy, i.Retry)
 			return nil
 		},
 	}
+}
+
+// lookup finds a code by its number, with or without the E, or by its name.
+func lookup(s string) (wire.Info, bool) {
+	if n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToUpper(s), "E"), 10, 64); err == nil {
+		return wire.Lookup(wire.Code(n))
+	}
+	for _, i := range wire.Codes {
+		if i.Name == s {
+			return i, true
+		}
+	}
+	return wire.Info{}, false
 }
 
 func newVersion() *cobra.Command {

@@ -20,6 +20,8 @@ func newLog() *cobra.Command {
 		Short: "look at a data directory, changing nothing",
 		Long: "Reads the files of a node, running or stopped, without its lock and without changing anything. While a\n" +
 			"node runs, the end of a log is what a start after a power cut would find at that moment.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLogStat(), newLogVerify(), newLogDump())
 	return cmd

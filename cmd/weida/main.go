@@ -50,6 +50,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -67,10 +68,12 @@ func status(err error) int {
 	var unreachable *endpoint.UnreachableError
 	var untrusted *endpoint.UntrustedError
 	var refused *wire.Error
+	var lost *client.LostError
+	var protocol *client.ProtocolError
 	switch {
 	case errors.As(err, &exit):
 		return exit.status
-	case errors.As(err, &unreachable), errors.As(err, &untrusted):
+	case errors.As(err, &unreachable), errors.As(err, &untrusted), errors.As(err, &lost), errors.As(err, &protocol):
 		return statusUnreachable
 	case errors.As(err, &refused):
 		return statusRefused
@@ -86,6 +89,9 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().String("context", "", "context `FILE`; else WEIDA_CONTEXT, else ./weida-dev/context.yaml")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; nothing was done; `%s --help` lists the flags", err, cmd.CommandPath())
+	})
 	root.AddCommand(newDev(), newServe(), newPub(), newSub(), newLog(), newExplain(), newVersion())
 	return root
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -87,17 +88,29 @@ func dev(ctx context.Context, dir string, reset bool) error {
 // announce prints lines that work as they stand.
 func announce(n *broker.Node, dir, contextPath string) {
 	with, me := "", self()
-	if dir != defaultDev {
-		with = " --context " + contextPath
+	if dir != defaultDev || os.Getenv("WEIDA_CONTEXT") != "" {
+		with = " --context " + quoted(contextPath)
 	}
-	fmt.Printf("weida n1 is ready at %v, loopback only, data in %s\n\n", n.Addr(), filepath.Join(dir, "n1"))
+	data := filepath.Join(dir, "n1")
+	fmt.Printf("weida n1 is ready at %v, loopback only, data in %s\n\n", n.Addr(), data)
 	fmt.Printf("publish   %s pub demo 'hello'%s --want stored:flushed\n", me, with)
 	fmt.Printf("a file    %s pub demo%s --file README.md --want stored:flushed\n", me, with)
 	fmt.Printf("consume   %s sub demo%s --count 2\n", me, with)
-	fmt.Printf("kill -9   kill -9 $(cat %s)   then start dev again: what was confirmed is there\n",
-		filepath.Join(dir, "n1", "pid"))
-	fmt.Printf("look      %s log stat %s\n\nCtrl-C stops the node in order.\n", me, filepath.Join(dir, "n1"))
+	fmt.Printf("kill -9   kill -9 $(cat %s)     # then start dev again: what was confirmed is there\n",
+		quoted(filepath.Join(data, "pid")))
+	fmt.Printf("look      %s log stat %s\n\nCtrl-C stops the node in order.\n", me, quoted(data))
 }
+
+// quoted is a path as a shell takes it.
+func quoted(path string) string {
+	if strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
+}
+
+// plain are the characters that mean nothing to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:@%"
 
 // prepare makes keys and the node file, once.
 func prepare(dir, config string) error {
