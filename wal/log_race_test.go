@@ -64,12 +64,22 @@ func TestReadersBesideOwner(t *testing.T) {
 			default:
 			}
 		}
-		if i%400 == 0 && job == nil {
+		if i%400 == 0 {
+			if job != nil { // one slow piece of work at a time
+				must(t, <-job)
+				job = nil
+				must(t, l.Advance())
+			}
 			takeSnapshot(t, l, i, &released)
 		}
 	}
 	if job != nil {
 		must(t, <-job)
+		must(t, l.Advance())
+	}
+	for job = startJob(l, nil); job != nil; job = startJob(l, nil) {
+		must(t, <-job)
+		must(t, l.Advance())
 	}
 	close(stop)
 	readers.Wait()
