@@ -85,11 +85,24 @@ func faultRun(seed uint64, kind faultKind, n int, brief bool) (calls int, err er
 		crashes = crashes[:2]
 	}
 	for _, crash := range crashes {
+		if crash == killed && n > 0 && directoryFlush(fault, n) {
+			continue // after one has failed, file systems take no more writes until the next mount
+		}
 		if err := w.crashAfterFault(kind, crash, seed); err != nil {
 			return 0, fmt.Errorf("%s, then %v: %w", where(), crash, err)
 		}
 	}
 	return fault.Ops(), nil
+}
+
+// directoryFlush reports whether call n was the flush of a directory.
+func directoryFlush(fault *faultfs.FS, n int) bool {
+	for _, c := range fault.Trace() {
+		if c.N == n {
+			return c.Op == faultfs.OpSyncDir
+		}
+	}
+	return false
 }
 
 // crashAfterFault crashes a copy of the disk and checks what comes back.
@@ -153,3 +166,55 @@ func (w *world) startAnew() error {
 
 // failure says why the process has to end, nil if it goes on.
 func (w *world) failure() error { return errors.Join(w.log.failure(), w.fl.Err()) }
+
+// TestFaultInRecovery lets the n-th call of a recovery fail, for every n, after a kill and after power
+// cuts at several places of the script: opening may fail, but whatever it did, the next one brings back
+// what must be there.
+func TestFaultInRecovery(t *testing.T) {
+	hurry(t)
+	smallSegments(t, 16<<10)
+	seed := seedOf(t)
+	places := []int{45}
+	if secondCrash() == 1 {
+		places = []int{10, 20, 30, 45, 60, len(script)}
+	}
+	for _, steps := range places {
+		w := newWorld(memfs.New(), lifeOptions{seed: seed, segBytes: 16 << 10})
+		must(t, runScript(w, script[:steps]))
+		for _, crash := range []crashKind{killed, powerRandom, powerAll} {
+			for _, kind := range faultKinds[:3] {
+				n := 1
+				for more := true; more; n++ {
+					var err error
+					if more, err = w.faultyRecovery(crash, kind, n); err != nil {
+						t.Fatalf("seed %d, %d steps, %v, %s at call %d: %v", seed, steps, crash, kind.name, n, err)
+					}
+				}
+				if n < 10 {
+					t.Fatalf("only %d calls could fail", n)
+				}
+			}
+		}
+	}
+}
+
+// faultyRecovery recovers a crashed copy of the disk with a fault at call n, and again without one.
+// more is false if there is no such call.
+func (w *world) faultyRecovery(crash crashKind, kind faultKind, n int) (more bool, err error) {
+	disk := w.mem.Clone()
+	lo, hi := w.bounds(crash != killed)
+	crash.crash(disk, newRand(w.o.seed))
+	fault := faultfs.New(disk)
+	kind.inject(fault, n)
+	_, _, err = w.recoverAndCheck(fault, disk, lo, hi, w.o.seed+3)
+	if err != nil && !errors.Is(err, kind.err) {
+		return false, fmt.Errorf("recovery with the fault: %w", err)
+	}
+	more = err != nil || fault.Ops() >= n
+	disk.PowerCut(memfs.KeepAll, nil) // a failed flush may have lost what was not flushed before
+	l, k, err := w.recoverAndCheck(disk, disk, min(lo, w.sure), hi, w.o.seed+4)
+	if err == nil {
+		err = w.goOn(l, disk, k, w.o.seed+5)
+	}
+	return more && kind.short < 0 || more && n < 40, err
+}

@@ -26,7 +26,7 @@ func (l *Log) count(ref segment.BodyRef, n int64) {
 		live = &b.live
 	} else if s, err := l.holderLocked(ref); err != nil {
 		l.pinLocked(ref, err)
-	} else if s != nil {
+	} else if s != nil && !s.pinned { // what is live in a pinned one was not counted from the start
 		live = &s.live
 	}
 	if live == nil {
