@@ -226,7 +226,7 @@ var strategies = map[string]fsync.Strategy{"files": fsync.Files, "whole": fsync.
 
 // TestCrashEverywhere crashes a script before every call that changes the disk and in the middle of
 // every write, in every way, with every flush strategy forced; and the recoveries of a part of these
-// crashes likewise. WEIDA_FULL=1 crashes every recovery.
+// crashes likewise. WEIDA_FULL=1 crashes every recovery. (D-1, D-2, D-3, W-5, W-6, W-8, W-14)
 func TestCrashEverywhere(t *testing.T) {
 	hurry(t)
 	smallSegments(t, 16<<10)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	"weida/fsync"
 	"weida/fsync/memfs"
 	"weida/segment"
 )
 
+// The log comes back after a stop in order, a kill and a power cut (D-1, D-3).
 func TestAppendReadReopen(t *testing.T) {
 	smallSegments(t, 8<<10)
 	fs := memfs.New()
@@ -50,6 +52,7 @@ func TestAppendReadReopen(t *testing.T) {
 	checkEntries(t, l.log)
 }
 
+// A truncation removes a suffix, across segments and openings, and leaves no hole (W-6).
 func TestTruncate(t *testing.T) {
 	smallSegments(t, 8<<10)
 	fs := memfs.New()
@@ -98,6 +101,7 @@ func TestTruncate(t *testing.T) {
 	check()
 }
 
+// A trim removes a prefix only, keeps what is live, and survives a crash (W-8).
 func TestLargeTrimSnapshotPark(t *testing.T) {
 	smallSegments(t, 8<<10)
 	fs := memfs.New()
@@ -205,4 +209,69 @@ func TestSnapshotReplacesLog(t *testing.T) {
 		l = mustLife(t, fs, o)
 		check(Mark{7, mark.Index + 5})
 	}
+}
+
+// A log that holds nothing still names its end, and a range that is not empty gives one entry at least
+// (W-2, W-7).
+func TestEntriesBounds(t *testing.T) {
+	fs := memfs.New()
+	l := mustLife(t, fs, lifeOptions{})
+	if l.log.Last() != (Mark{}) || l.log.First() != 1 {
+		t.Fatalf("an empty log: last %+v, first %d", l.log.Last(), l.log.First())
+	}
+	must(t, l.append(&Append{Entries: []segment.Entry{{Index: 1, Term: 1}}}))
+	must(t, l.appendRange(2, 11, 1))
+	for _, tt := range []struct {
+		lo, limit segment.Index
+		bytes     int64
+		want      int
+	}{{1, 11, 0, 1}, {1, 11, 1 << 30, 10}, {2, 11, 0, 1}, {5, 5, 9, 0}, {2, 5, 2 * 60, 2}, {10, 11, 0, 1}} {
+		list, err := l.log.Entries(tt.lo, tt.limit, tt.bytes)
+		must(t, err)
+		if len(list) != tt.want || tt.want > 0 && list[0].Index != tt.lo {
+			t.Errorf("Entries(%d, %d, %d) gave %d entries, want %d", tt.lo, tt.limit, tt.bytes, len(list), tt.want)
+		}
+	}
+	if _, err := l.log.Term(11); !errors.Is(err, ErrAbsent) {
+		t.Errorf("Term(11): %v", err)
+	}
+}
+
+// A failed flush ends its own log and no other: that one stays readable, the others go on (T-30, T-58).
+func TestPoisonIsOneGroups(t *testing.T) {
+	fs := memfs.New()
+	l := mustLife(t, fs, lifeOptions{})
+	other, err := l.store.OpenLog(testGroup + 1)
+	must(t, err)
+	sick, well := l.log, &life{fl: l.fl, log: other}
+	must(t, l.appendRange(1, 4, 1))
+	must(t, l.flush())
+	must(t, well.appendRange(1, 4, 1))
+	must(t, l.append(oneEntry(4, 1, 4, 10)))
+	must(t, fs.FailWriteback("/node/data/groups/7/"+segmentName(1)))
+	sick.RequestFlush()
+	must(t, well.flush())
+	if err := sick.Advance(); !errors.Is(err, fsync.ErrPoisoned) {
+		t.Fatalf("the sick log says %v", err)
+	}
+	if got := other.Flushed(); got != (Mark{1, 3}) {
+		t.Fatalf("the other log flushed %+v", got)
+	}
+	if got := sick.Flushed(); got != (Mark{1, 3}) {
+		t.Fatalf("the sick log flushed %+v", got)
+	}
+	checkEntries(t, sick)
+	for _, err := range []error{
+		sick.Append(oneEntry(5, 1, 5, 1)), sick.SetHardState(HardState{Term: 9}), sick.Park(), sick.Close(),
+	} {
+		if !errors.Is(err, fsync.ErrPoisoned) {
+			t.Errorf("a poisoned log answers %v", err)
+		}
+	}
+	if !l.event(EventLogPoisoned) {
+		t.Error("no event tells of it")
+	}
+	must(t, well.appendRange(4, 8, 1))
+	must(t, well.flush())
+	checkEntries(t, other)
 }

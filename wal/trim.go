@@ -236,6 +236,9 @@ func (l *Log) dropped(p trimPlan) {
 	if p.upto.Index > l.base.Index {
 		l.base = p.upto
 		l.dropTerms()
+		l.mu.Lock()
+		l.voids.dropBelow(l.base.Term) // entries of lower terms are gone, and with them who asks for these
+		l.mu.Unlock()
 	}
 	l.pending.dropBelow(l.snap.Term)
 	l.emit(Event{Kind: EventTrimmed, Path: l.dir, Detail: fmt.Sprintf(
