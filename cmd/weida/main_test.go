@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"weida": main})
+}
+
+// TestScripts plays the command line against real nodes. Beside testscript's own commands there are
+//
+//	node dev|serve ARGS    start a node and wait until it is ready
+//	node stop              Ctrl-C, and it has to end with status 0
+//	node kill              kill -9
+//	said                   what the node printed becomes stdout
+//	status N COMMAND ARGS  run a command, which has to end with status N
+//	copied WORD            run the line that the node offered for copying behind WORD
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:      "testdata/script",
+		Deadline: time.Now().Add(2 * time.Minute), // bounds a hang and decides nothing else
+		Setup: func(e *testscript.Env) error {
+			n := &node{dir: e.WorkDir, env: e.Vars}
+			e.Values[nodeKey{}] = n
+			e.Defer(func() { _ = n.kill() }) // whatever it ended with: the script is over
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"node": cmdNode, "said": cmdSaid, "status": cmdStatus, "copied": cmdCopied,
+		},
+	})
+}
+
+type nodeKey struct{}
+
+func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
+	n, ok := ts.Value(nodeKey{}).(*node)
+	if !ok || neg || len(args) == 0 {
+		ts.Fatalf("usage: node dev|serve|stop|kill [ARGS]")
+	}
+	switch args[0] {
+	case "stop":
+		ts.Check(n.stop())
+	case "kill":
+		ts.Check(n.kill())
+	default:
+		ts.Check(n.start(args...))
+	}
+}
+
+func cmdSaid(ts *testscript.TestScript, _ bool, _ []string) {
+	n, _ := ts.Value(nodeKey{}).(*node)
+	fmt.Fprint(ts.Stdout(), n.said())
+}
+
+func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND [ARGS]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	got := 0
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("status %d, want %d", got, want)
+	}
+}
+
+func cmdCopied(ts *testscript.TestScript, _ bool, args []string) {
+	n, _ := ts.Value(nodeKey{}).(*node)
+	for line := range strings.Lines(n.said()) {
+		if command, ok := strings.CutPrefix(line, args[0]+" "); ok {
+			ts.Check(ts.Exec("sh", "-c", strings.TrimSpace(command)))
+			return
+		}
+	}
+	ts.Fatalf("the node offered nothing for %q:\n%s", args[0], n.said())
+}
+
+// node is a weida process that runs a node, started any number of times one after another.
+type node struct {
+	dir string
+	env []string
+
+	cmd    *exec.Cmd
+	reader sync.WaitGroup
+
+	mu  sync.Mutex
+	out bytes.Buffer // guarded by mu; of the present life
+	err bytes.Buffer // read when the process is over
+}
+
+func (n *node) said() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.out.String()
+}
+
+// start runs weida and returns when it has said all that it says at its start.
+func (n *node) start(args ...string) error {
+	if n.cmd != nil {
+		return errors.New("the node runs already")
+	}
+	cmd := exec.Command("weida", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = n.dir, n.env, &n.err
+	// It must not outlive a test that is killed itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	n.out.Reset()
+	n.err.Reset()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	n.cmd = cmd
+	last := "Ctrl-C stops"
+	if args[0] == "serve" {
+		last = "is ready at"
+	}
+	ready := make(chan error, 1)
+	n.reader.Go(func() { n.read(out, last, ready) })
+	if err := <-ready; err != nil {
+		return errors.Join(err, n.kill(), errors.New(n.err.String()))
+	}
+	return nil
+}
+
+func (n *node) read(out io.Reader, last string, ready chan<- error) {
+	lines := bufio.NewScanner(out)
+	told := false
+	for lines.Scan() {
+		n.mu.Lock()
+		fmt.Fprintln(&n.out, lines.Text())
+		n.mu.Unlock()
+		if !told && strings.Contains(lines.Text(), last) {
+			told = true
+			ready <- nil
+		}
+	}
+	if !told {
+		ready <- errors.Join(lines.Err(), errors.New("the node ended before it was ready"))
+	}
+}
+
+func (n *node) stop() error {
+	if n.cmd == nil {
+		return errors.New("no node runs")
+	}
+	if err := n.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	if err := n.wait(); err != nil {
+		return fmt.Errorf("the node stopped with %w\n%s", err, n.err.String())
+	}
+	return nil
+}
+
+func (n *node) wait() error {
+	n.reader.Wait()
+	err := n.cmd.Wait()
+	n.cmd = nil
+	return err
+}
+
+// kill ends the node the hard way; it is an error if it had ended by itself with one.
+func (n *node) kill() error {
+	if n.cmd == nil {
+		return nil
+	}
+	err := n.cmd.Process.Kill()
+	_ = n.wait() // killed, of course
+	return err
+}
+
+// TestCopyReady: what dev prints for copying begins as dev itself was started.
+func TestCopyReady(t *testing.T) {
+	// A test binary lies where `go run` puts its own.
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(exe, string(filepath.Separator)+"go-build") {
+		t.Skip("built by hand")
+	}
+	if got := self(); got != "go run ./cmd/weida" {
+		t.Errorf("self() = %q", got)
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for _, path := range []string{"weida-dev/n1", "with space/n1", "it's/n1", "$HOME;x"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+quoted(path)).Output()
+		if err != nil || string(out) != path {
+			t.Errorf("a shell reads %s as %q, %v", quoted(path), out, err)
+		}
+	}
+}
