@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	docBlock = regexp.MustCompile("(?ms)^```([a-z]+)([^\n]*)\n(.*?)^```")
+	number   = regexp.MustCompile(`[0-9.]+`)
+)
+
+// TestDocCommands does what the pages for a new user tell them to do, block by block. A block marked
+// `background` starts the node, one marked `refused` has to end with status 3, any other with 0; a `text`
+// block is what the block before it prints, but for numbers. A node that a page kills is seen to be gone and
+// is started again, as the page says.
+func TestDocCommands(t *testing.T) {
+	n := &node{dir: t.TempDir(), env: os.Environ()}
+	defer func() {
+		if err := n.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	pages := []string{"docs/start/first-message.md", "docs/how-to/inspect-a-store.md"}
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join("..", "..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := docBlock.FindAllStringSubmatch(string(text), -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s holds no commands", page)
+		}
+		said := ""
+		for _, b := range blocks {
+			said = playBlock(t, n, page, b[1], strings.TrimSpace(b[2]), b[3], said)
+		}
+	}
+	if out := play(t, n, "weida sub demo --count 10001 --settle none | tail -n 3", 0); out != "9998\n9999\n10000\n" {
+		t.Errorf("the page's lines came back as %q", out)
+	}
+}
+
+// playBlock plays one block of a page and returns what it said.
+func playBlock(t *testing.T, n *node, page, kind, mark, text, before string) string {
+	t.Helper()
+	script := strings.ReplaceAll(text, "go run ./cmd/weida", "weida")
+	switch {
+	case kind == "text":
+		if got := number.ReplaceAllString(before, "N"); got != number.ReplaceAllString(text, "N") {
+			t.Errorf("%s shows %q, the command says %q", page, text, before)
+		}
+		return ""
+	case kind != "sh":
+		t.Fatalf("%s: a block of %s", page, kind)
+	case mark == "background":
+		if err := n.start(strings.Fields(script)[1:]...); err != nil {
+			t.Fatalf("%s: %s: %v", page, script, err)
+		}
+		return ""
+	}
+	status := 0
+	if mark == "refused" {
+		status = statusRefused
+	}
+	out := play(t, n, script, status)
+	if strings.Contains(script, "kill -9") {
+		if err := n.wait(); err == nil {
+			t.Errorf("%s: the node survived kill -9", page)
+		}
+		if err := n.start("dev"); err != nil {
+			t.Fatalf("%s: the node did not start again: %v", page, err)
+		}
+	}
+	return out
+}
+
+// play runs a script as a shell does that stops at the first error, and returns what it printed.
+func play(t *testing.T, n *node, script string, status int) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Dir = n.dir
+	out, err := cmd.Output()
+	if got := cmd.ProcessState.ExitCode(); got != status {
+		t.Fatalf("%s: status %d, want %d: %v", script, got, status, err)
+	}
+	return string(out)
+}

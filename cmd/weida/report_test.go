@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"weida/broker/client"
+	"weida/broker/wire"
+)
+
+// TestReport: answers come in any order and are printed in that of their sequences, in the words that
+// scripts rely on, and the worst of them is the exit status: 4 before 5 before 3.
+func TestReport(t *testing.T) {
+	flushed := wire.Stored(wire.Flushed)
+	ok := func(seq uint64) client.Result {
+		return client.Result{
+			Seq: seq, Outcome: client.OK, Evidence: flushed, Committed: true, Offset: 9 + seq, Term: 2,
+			Latency: 1500 * time.Microsecond,
+		}
+	}
+	refused := func(seq uint64) client.Result {
+		return client.Result{Seq: seq, Outcome: client.Refused, Err: &wire.Error{Code: wire.DiskFull}}
+	}
+	below := func(seq uint64) client.Result {
+		return client.Result{
+			Seq: seq, Outcome: client.BelowRequest, Evidence: wire.Replicated(2, wire.Written), Committed: true,
+			Offset: 0, Term: 2, Err: &wire.Error{Code: wire.NotOffered},
+		}
+	}
+	lost := func(seq uint64) client.Result {
+		return client.Result{Seq: seq, Outcome: client.Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost}}
+	}
+	accepted := client.Result{Seq: 1, Outcome: client.OK, Evidence: wire.Accepted()}
+	for _, c := range []struct {
+		name    string
+		results []client.Result
+		status  int
+		lines   []string // what each line starts with
+	}{
+		{"ok", []client.Result{ok(2), ok(1)}, 0, []string{
+			`{"queue":"q","seq":1,"offset":10,"term":2,"outcome":"ok","evidence":{"level":"stored","flushed":true},` +
+				`"latency_ms":1.5}`,
+			`{"queue":"q","seq":2,"offset":11,`,
+		}},
+		{"accepted", []client.Result{accepted}, 0, []string{
+			`{"queue":"q","seq":1,"outcome":"ok","evidence":{"level":"accepted"},"latency_ms":0}`,
+		}},
+		{"refused", []client.Result{ok(1), refused(2)}, statusRefused, []string{
+			`{"queue":"q","seq":1,`, `{"queue":"q","seq":2,"outcome":"refused","code":"E2001","detail":"The node's disk`,
+		}},
+		{"below", []client.Result{below(3), refused(2), ok(1)}, statusBelow, []string{
+			`{"queue":"q","seq":1,`, `{"queue":"q","seq":2,`,
+			`{"queue":"q","seq":3,"offset":0,"term":2,"outcome":"below_request",` +
+				`"evidence":{"level":"replicated","flushed":false,"n":2},"code":"E1003",`,
+		}},
+		{"indeterminate", []client.Result{lost(1), below(2), refused(3)}, statusIndeterminate, []string{
+			`{"queue":"q","seq":1,"outcome":"indeterminate","code":"E4001",`, `{"queue":"q","seq":2,`, `{"queue":"q","seq":3,`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newPubReport("q", true, 0)
+			var out bytes.Buffer
+			r.out = bufio.NewWriter(&out)
+			for _, res := range c.results {
+				r.result(res)
+			}
+			err := r.end(nil)
+			if got := status(err); err != nil && got != c.status || err == nil && c.status != 0 {
+				t.Errorf("status %d, want %d", got, c.status)
+			}
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if len(lines) != len(c.lines) {
+				t.Fatalf("%d lines, want %d:\n%s", len(lines), len(c.lines), out.String())
+			}
+			for i, l := range lines {
+				if !strings.HasPrefix(l, c.lines[i]) {
+					t.Errorf("line %d is\n%s\nand does not start with\n%s", i+1, l, c.lines[i])
+				}
+			}
+		})
+	}
+}
+
+// TestStatus: each kind of error has the exit status that the reference names.
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("a slip"), statusUsage},
+		{&client.LostError{Addr: "a", Err: errors.New("gone")}, statusUnreachable},
+		{&client.ProtocolError{Cause: "x"}, statusUnreachable},
+		{&wire.Error{Code: wire.UnknownQueue}, statusRefused},
+		{&exitError{statusIndeterminate, &wire.Error{Code: wire.UnknownQueue}}, statusIndeterminate},
+	} {
+		if got := status(c.err); got != c.want {
+			t.Errorf("%v has status %d, want %d", c.err, got, c.want)
+		}
+	}
+}
