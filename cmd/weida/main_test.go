@@ -60,6 +60,7 @@ func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 	case "kill":
 		ts.Check(n.kill())
 	default:
+		n.env = append(n.env, "WEIDA_CONTEXT="+ts.Getenv("WEIDA_CONTEXT")) // of the same names the last counts
 		ts.Check(n.start(args...))
 	}
 }
