@@ -86,6 +86,9 @@ func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, 
 	if failure := c.failed(); failure != nil {
 		return failure
 	}
+	if err == nil && c.session.node.work.Err() != nil {
+		return stopping()
+	}
 	return err
 }
 

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"weida/broker"
@@ -238,6 +241,94 @@ func TestManyInOrder(t *testing.T) {
 			t.Fatalf("delivery %d is %s", i, s)
 		}
 	}
+}
+
+// TestStopAnswersEverything: a node that stops in order leaves nobody in doubt. What it read is answered, the rest is
+// refused, and the queue holds exactly what was confirmed.
+func TestStopAnswersEverything(t *testing.T) {
+	r := newRig(t)
+	p := r.producer(r.client(), wire.Stored(wire.Flushed))
+	large := r.producer(r.client(), wire.Stored(wire.Flushed))
+	var mu sync.Mutex
+	var confirmed []string
+	flowing := make(chan struct{})
+	var once sync.Once
+	var sent atomic.Int64
+	result := func(body string) func(client.Result) {
+		sent.Add(1)
+		return func(res client.Result) {
+			switch {
+			case res.Outcome == client.OK:
+				mu.Lock()
+				confirmed = append(confirmed, fmt.Sprintf("%d/1 %s", res.Offset, body))
+				if len(confirmed) == 100 {
+					once.Do(func() { close(flowing) })
+				}
+				mu.Unlock()
+			case res.Outcome != client.Refused || res.Err.Code != wire.Stopping:
+				t.Errorf("%s: %v %v", body, res.Outcome, res.Err)
+			}
+			sent.Add(-1)
+		}
+	}
+	var senders sync.WaitGroup
+	senders.Go(func() {
+		for i := 0; ; i++ {
+			body := fmt.Sprint("m", i)
+			m := client.Message{Body: strings.NewReader(body), Length: int64(len(body))}
+			if p.Send(t.Context(), m, result(body)) != nil {
+				sent.Add(-1) // it was not taken
+				return
+			}
+		}
+	})
+	stopped := make(chan struct{})
+	senders.Go(func() { // a body that stands still
+		m := client.Message{Body: blocking(stopped), Length: 1 << 20}
+		if large.Send(t.Context(), m, result("large")) != nil {
+			sent.Add(-1)
+		}
+	})
+	<-flowing
+	r.stop()
+	close(stopped)
+	senders.Wait()
+	for _, p := range []*client.Producer{p, large} {
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("somebody was left in doubt: %v", err)
+		}
+	}
+	if n := sent.Load(); n != 0 {
+		t.Errorf("%d messages have no end", n)
+	}
+	r.start()
+	slices.SortFunc(confirmed, func(a, b string) int { return offsetOf(a) - offsetOf(b) })
+	if got := take(t, r.client(), "s", len(confirmed), 0); !slices.Equal(got, confirmed) {
+		t.Errorf("%d confirmed, and the queue holds others", len(confirmed))
+	}
+	c := r.client()
+	if res := publish(t, r.producer(c, wire.Stored(wire.Written)), "next"); res.Offset != uint64(len(confirmed)) {
+		t.Errorf("%d confirmed, the next offset is %d: something refused was stored", len(confirmed), res.Offset)
+	}
+}
+
+// blocking gives some bytes, and no more until the channel is closed; then zeros for ever.
+func blocking(until <-chan struct{}) io.Reader {
+	return io.MultiReader(io.LimitReader(zeros{}, 100_000), waiting{until}, zeros{})
+}
+
+type waiting struct{ until <-chan struct{} }
+
+func (w waiting) Read([]byte) (int, error) {
+	<-w.until
+	return 0, io.EOF
+}
+
+func offsetOf(s string) (n int) {
+	if _, err := fmt.Sscanf(s, "%d/", &n); err != nil {
+		panic(err)
+	}
+	return n
 }
 
 // TestRefusals: each typed, each without a trace in the queue (T-33, D-11).

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weida/broker/endpoint"
 	"weida/broker/wire"
@@ -64,8 +65,10 @@ type Node struct {
 	listener *endpoint.Listener
 	queues   map[string]*nodeQueue // never changed after Open
 
-	sessions atomic.Uint64 // the last session number given out, above all of earlier lives
-	cancel   context.CancelFunc
+	sessions atomic.Uint64   // the last session number given out, above all of earlier lives
+	work     context.Context // ends when the node takes no more work
+	stopWork context.CancelFunc
+	cancel   context.CancelFunc // ends the sessions that are left
 	served   sync.WaitGroup
 
 	mu    sync.Mutex
@@ -110,6 +113,7 @@ func Open(c Config) (_ *Node, err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
+	n.work, n.stopWork = context.WithCancel(ctx)
 	n.served.Go(func() { n.accept(ctx) })
 	return n, nil
 }
@@ -190,8 +194,17 @@ func (n *Node) Failed() <-chan struct{} { return n.host.Failed() }
 // Err is why storage failed, nil if it did not.
 func (n *Node) Err() error { return n.host.Err() }
 
-// Close stops in order: no new work, sessions end, logs are flushed, the directory is marked clean.
+// Close stops in order: no new work, what is under way is answered as far as stopPatience allows,
+// sessions end, logs are flushed, the directory is marked clean.
 func (n *Node) Close() error {
+	n.stopWork()
+	idle := make(chan struct{})
+	go func() { n.served.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-time.After(stopPatience):
+		n.c.Log.Warn("sessions did not end in time; what they had under way is indeterminate to them")
+	}
 	n.cancel()
 	err := n.listener.Close()
 	n.mu.Lock()

@@ -59,7 +59,9 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 		}
 	})
 	err := p.read(ctx, r)
-	p.drain(ctx)
+	if answered := p.drain(ctx); err == nil && answered && s.node.work.Err() != nil {
+		err = stopping() // which says that what has no answer was not read
+	}
 	if err != nil {
 		p.out.add(&wire.ErrorFrame{Code: err.Code, Detail: err.Detail})
 	}
@@ -183,12 +185,17 @@ func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.Body
 		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
 	}
 	defer stream.ReleaseStreamCredit()
+	work := p.session.node.work
+	defer context.AfterFunc(work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
 	body, err := p.queue.group.NewBody(int64(m.Length))
 	if err != nil {
 		stream.CancelRead(quic.StreamErrorCode(refusal(err)))
 		return nil, &wire.Error{Code: refusal(err), Detail: err.Error()}
 	}
 	digest, werr := copyBody(body, stream, m.Length)
+	if werr != nil && work.Err() != nil {
+		werr = stopping()
+	}
 	if werr == nil {
 		if err := body.Finish(digest); err != nil {
 			werr = &wire.Error{Code: refusal(err), Detail: err.Error()}
@@ -297,20 +304,20 @@ func (q *nodeQueue) proposeWaiting(ctx context.Context, pr *proposal, items []ra
 	}
 }
 
-// drain waits until every message has its answer, or the node stops.
-func (p *producer) drain(ctx context.Context) {
+// drain waits until every message has its answer; false if ctx ends first.
+func (p *producer) drain(ctx context.Context) bool {
 	for {
 		room := p.queue.roomAhead()
 		p.mu.Lock()
 		n := p.count
 		p.mu.Unlock()
 		if n == 0 {
-			return
+			return true
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }

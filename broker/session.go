@@ -14,6 +14,10 @@ import (
 )
 
 const (
+	// stopPatience is how long a node that stops waits for answers to be given and read.
+	stopPatience = 5 * time.Second
+	// stopLinger is how long a session waits for its client to leave once everything is answered.
+	stopLinger = time.Second
 	// openTimeout is how long a new stream may take to say what it is for.
 	openTimeout = 10 * time.Second
 	// bodyStall is how long a large body may bring nothing.
@@ -25,12 +29,12 @@ const (
 // accept serves connections until the listener closes.
 func (n *Node) accept(ctx context.Context) {
 	for {
-		conn, err := n.listener.Accept(ctx)
+		conn, err := n.listener.Accept(n.work)
 		if err != nil {
 			return // closed; what a peer does wrong never ends Accept
 		}
 		n.mu.Lock()
-		full := len(n.conns) >= connectionsMax || ctx.Err() != nil
+		full := len(n.conns) >= connectionsMax || n.work.Err() != nil
 		if !full {
 			n.conns[conn] = true
 		}
@@ -56,35 +60,54 @@ type session struct {
 	bodies endpoint.BodyStreams
 }
 
-// serve runs a connection's streams, each on a goroutine of its own, until it ends.
+// serve runs a connection's streams, each on a goroutine of its own, until it ends. When the node
+// stops, the streams answer what they have read, and the client may read that before the connection ends.
 func (n *Node) serve(ctx context.Context, conn *endpoint.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{node: n, conn: conn}
-	var streams sync.WaitGroup
-	streams.Go(func() { s.bodies.Serve(ctx, conn) })
+	var streams, bodies sync.WaitGroup
+	bodies.Go(func() { s.bodies.Serve(ctx, conn) })
 	for {
-		stream, err := conn.AcceptStream(ctx)
+		stream, err := conn.AcceptStream(n.work)
 		if err != nil {
 			break
 		}
 		streams.Go(func() { s.stream(ctx, stream) })
 	}
+	if conn.Context().Err() == nil { // the node stops
+		streams.Wait()
+		select {
+		case <-conn.Context().Done():
+		case <-ctx.Done():
+		case <-time.After(stopLinger):
+		}
+	}
 	cancel()
 	conn.Close()
 	streams.Wait()
+	bodies.Wait()
 }
+
+// stopping is what a stream is told that ends because the node does.
+func stopping() *wire.Error { return &wire.Error{Code: wire.Stopping} }
 
 // stream reads the first frame, which says what the stream is for.
 func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 	defer stream.ReleaseStreamCredit()
 	defer stream.CancelRead(0)
 	defer func() { _ = stream.Close() }() // the answer, if any, was written; nothing is owed to a closed stream
+	// A node that stops reads on to the end of what has arrived, and no further.
+	defer context.AfterFunc(s.node.work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
 	r := wire.NewReader(stream)
 	if err := stream.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
 		return
 	}
 	f, err := r.Next()
-	if err != nil {
+	switch {
+	case err != nil && s.node.work.Err() != nil:
+		s.refuse(stream, stopping())
+		return
+	case err != nil:
 		s.refuse(stream, readError(err))
 		return
 	}

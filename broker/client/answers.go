@@ -25,10 +25,13 @@ func (p *Producer) read(r *wire.Reader) {
 	p.stream.CancelRead(0)
 
 	lost := Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: causeOf(err)}}
+	if ended := new(wire.Error); errors.As(err, &ended) && ended.Code == wire.Stopping {
+		lost = Result{Outcome: Refused, Err: ended} // a broker that stops has answered all that it read
+	}
 	for seq := first; seq < limit; seq++ {
 		p.mu.Lock()
 		waits := p.window.get(seq) != nil
-		p.lost = p.lost || waits
+		p.lost = p.lost || waits && lost.Outcome == Indeterminate
 		p.mu.Unlock()
 		if waits {
 			if err := p.finish(seq, 1, func(uint64, *unanswered) Result { return lost }); err != nil {

@@ -102,7 +102,8 @@ func (f *Indeterminate) decode(d *dec) {
 	f.Detail = d.text(DetailMax, "detail")
 }
 
-// ErrorFrame ends a stream: nothing more will be answered on it.
+// ErrorFrame ends a stream: nothing more will be answered on it. With Stopping every message that was
+// read has its answer, so what has none was not stored; with any other code it is indeterminate.
 type ErrorFrame struct {
 	Code   Code
 	Detail string
