@@ -164,7 +164,7 @@ func TestStreamEndsUnderLargeBody(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() { sent <- p.Send(s.ctx, client.Message{Body: zeros{}, Length: 1 << 30}, r.done) }()
 	b.publish(1)
-	b.send(&wire.ErrorFrame{Code: wire.Stopping})
+	b.send(&wire.ErrorFrame{Code: wire.ReadOnly})
 	b.close()
 	r.next(1, client.Indeterminate)
 	if err := <-sent; err != nil || s.ctx.Err() != nil {

@@ -145,14 +145,36 @@ func TestStreamEndedByBroker(t *testing.T) {
 	r := s.results()
 	s.send(p, r, "a")
 	b.publish(1)
-	b.send(&wire.ErrorFrame{Code: wire.Stopping, Detail: "now"})
+	b.send(&wire.ErrorFrame{Code: wire.ReadOnly, Detail: "now"})
 	b.close()
 	res := r.next(1, client.Indeterminate)
-	if res.Err.Code != wire.ConnectionLost || !strings.Contains(res.Err.Detail, "stopping") {
+	if res.Err.Code != wire.ConnectionLost || !strings.Contains(res.Err.Detail, "read_only") {
+		t.Errorf("%+v", res)
+	}
+	var ended *wire.Error
+	if err := p.Close(s.ctx); !errors.As(err, &ended) || ended.Code != wire.ReadOnly {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// A broker that stops has answered all that it read: the rest was not stored, and nobody is in doubt.
+func TestBrokerStops(t *testing.T) {
+	s := newScript(t)
+	p, b := s.producer(client.ProducerOptions{Want: written}, 100, 1<<20)
+	r := s.results()
+	s.send(p, r, "a", "b")
+	b.publish(1)
+	b.send(&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1}, &wire.ErrorFrame{Code: wire.Stopping})
+	b.close()
+	r.next(1, client.OK)
+	if res := r.next(2, client.Refused); res.Err.Code != wire.Stopping {
 		t.Errorf("%+v", res)
 	}
 	var stopping *wire.Error
-	if err := p.Close(s.ctx); !errors.As(err, &stopping) || stopping.Code != wire.Stopping {
+	if err := p.Send(s.ctx, message("c"), r.done); !errors.As(err, &stopping) || stopping.Code != wire.Stopping {
+		t.Errorf("Send: %v", err)
+	}
+	if err := p.Close(s.ctx); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }
