@@ -136,9 +136,14 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 // refused is called on the shard when a command of this consumer got no entry: its stream ends with the
 // reason, so that a settle without an answer is not taken for one that is still under way.
 func (c *consumer) refused(err error) {
+	c.fail(&wire.Error{Code: refusal(err), Detail: clip(err.Error())})
+}
+
+// fail ends the stream with a reason; the first one counts.
+func (c *consumer) fail(err *wire.Error) {
 	c.mu.Lock()
 	if c.failure == nil {
-		c.failure = &wire.Error{Code: refusal(err), Detail: clip(err.Error())}
+		c.failure = err
 	}
 	c.mu.Unlock()
 	c.abort()
@@ -291,6 +296,9 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 			Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
 			Delivered: e.Delivered, Limit: e.Limit,
 		}), nil
+	case queue.Crowded:
+		c.fail(&wire.Error{Code: wire.TooManySubs, Detail: fmt.Sprintf("The limit is %d", queue.SubscriptionsMax)})
+		return buf, nil
 	case queue.Superseded:
 		buf = wire.Append(buf, &wire.ErrorFrame{Code: wire.Superseded})
 		return nil, errors.Join(errSuperseded, write(stream, buf))

@@ -364,7 +364,7 @@ func commit(e queue.Effect) segment.Commit {
 	return c
 }
 
-// refusal is the code of an error of the store.
+// refusal is the code of an error that says that nothing was stored.
 func refusal(err error) wire.Code {
 	switch {
 	case errors.Is(err, raftstore.ErrDiskFull):
@@ -378,5 +378,5 @@ func refusal(err error) wire.Code {
 	case errors.Is(err, raftstore.ErrFull):
 		return wire.Overloaded
 	}
-	return wire.StoreFailed
+	return wire.StoreRefused
 }

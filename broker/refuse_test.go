@@ -2,11 +2,13 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/fsync"
 	"weida/fsync/faultfs"
@@ -193,6 +195,24 @@ func TestDiskFullForConsumers(t *testing.T) {
 		}
 	}
 	r.consumer("other", 1).get(0, 2, "held")
+}
+
+// One subscription too many is refused with the reason; those that exist go on.
+func TestTooManySubscriptions(t *testing.T) {
+	r := newRig(t, nil)
+	conn := r.dial()
+	attach := func(subscription string) *line {
+		return r.line(conn, &wire.OpenConsumer{Queue: "demo", Subscription: subscription})
+	}
+	for i := range queue.SubscriptionsMax {
+		c := attach(fmt.Sprint(i))
+		frame[*wire.Opened](c)
+		if err := c.stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attach("one more").end(wire.TooManySubs)
+	frame[*wire.Opened](attach("7"))
 }
 
 // A group's directory that is gone is damage, not an empty queue.

@@ -236,6 +236,29 @@ func TestQueueModel(t *testing.T) {
 	})
 }
 
+// TestSubscriptionsAreBounded: one too many is refused, those that exist go on, and room that is made is used.
+func TestSubscriptionsAreBounded(t *testing.T) {
+	s := &State{}
+	attach := func(i int) EffectKind {
+		return s.Apply(Command{Kind: Attach, Subscription: fmt.Sprint(i), Session: uint64(i) + 1}, nil)[0].Kind
+	}
+	for i := range SubscriptionsMax {
+		if kind := attach(i); kind != Attached {
+			t.Fatalf("subscription %d: effect %d", i, kind)
+		}
+	}
+	if kind := attach(SubscriptionsMax); kind != Crowded {
+		t.Errorf("one too many: effect %d", kind)
+	}
+	if kind := attach(0); kind != Attached {
+		t.Errorf("one that exists: effect %d", kind)
+	}
+	s.Apply(Command{Kind: Unsubscribe, Subscription: "0"}, nil)
+	if kind := attach(SubscriptionsMax); kind != Attached {
+		t.Errorf("after one left: effect %d", kind)
+	}
+}
+
 // TestLostTailSettle is the case of a settle that names a delivery of a message whose entry was lost: the
 // offset was given again, to another message in a later term.
 func TestLostTailSettle(t *testing.T) {

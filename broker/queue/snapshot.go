@@ -118,7 +118,10 @@ func (s *State) check() error {
 	if s.counts.In != s.next || present+s.counts.Accepted+s.counts.Rejected != s.counts.In {
 		return errors.New("queue: snapshot: in is not present and out by reason")
 	}
-	for _, o := range s.returned.list {
+	for i, o := range s.returned.list {
+		if _, open := s.open[o]; open || i > 0 && o <= s.returned.list[i-1] {
+			return errors.New("queue: snapshot: a message that came back twice, or is open as well")
+		}
 		if _, _, ok := s.present.get(o); !ok || o >= s.cursor {
 			return errors.New("queue: snapshot: a returned message that is not present")
 		}

@@ -41,6 +41,9 @@ type Counts struct {
 	Released             uint64 // came back; still in
 }
 
+// SubscriptionsMax bounds the subscriptions of a queue, attached or not.
+const SubscriptionsMax = 1024
+
 // EffectKind says what a command did.
 type EffectKind uint8
 
@@ -53,6 +56,7 @@ const (
 	Settled                          // Session's settle of Offset, Attempt took effect
 	Stale                            // … changed nothing
 	Freed                            // the body Ref is of no more use
+	Crowded                          // Session's subscription was not made: there are SubscriptionsMax
 )
 
 // Effect is one consequence of a command, in the order it happened.
@@ -137,6 +141,9 @@ func (s *State) sub(id string) *subscription {
 // back to their places.
 func (s *State) attach(c Command, out []Effect) []Effect {
 	sub := s.sub(c.Subscription)
+	if sub == nil && len(s.subs) >= SubscriptionsMax {
+		return append(out, Effect{Kind: Crowded, Session: c.Session})
+	}
 	if sub == nil {
 		s.subs = append(s.subs, subscription{id: c.Subscription})
 		sub = &s.subs[len(s.subs)-1]

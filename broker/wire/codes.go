@@ -35,9 +35,11 @@ const (
 	Overloaded       Code = 2003
 	Stopping         Code = 2004
 	StoreFailed      Code = 2005
+	StoreRefused     Code = 2006
 	StaleSettle      Code = 3001
 	Superseded       Code = 3002
 	BodyDamaged      Code = 3003
+	TooManySubs      Code = 3004
 	ConnectionLost   Code = 4001
 )
 
@@ -98,7 +100,7 @@ var Codes = []Info{
 	},
 	{
 		DiskFull, "disk_full", "The node's disk has no room.", notStored,
-		"Free space on the node; it takes messages again by itself. Reading and settling go on.", RetryLater,
+		"Free space on the node; it takes messages and settles again by itself. Reading goes on.", RetryLater,
 	},
 	{
 		ReadOnly, "read_only", "The queue takes no messages on this node: a flush of its log failed, or it is damaged.",
@@ -116,6 +118,10 @@ var Codes = []Info{
 		"Mend the storage and read the queue, or send it again and expect a second copy.", RetryLater,
 	},
 	{
+		StoreRefused, "store_refused", "The node's storage failed before the message was written.", notStored,
+		"Look at the node's log for the file and mend the storage, then send it again.", RetryLater,
+	},
+	{
 		StaleSettle, "stale_settle", "The delivery named is not the one that is open.",
 		"Nothing was changed: the message was settled before, or was offered again under a later attempt.",
 		"Settle the latest delivery of the message.", RetryNever,
@@ -128,6 +134,10 @@ var Codes = []Info{
 		BodyDamaged, "body_damaged", "The message's body on disk is damaged.",
 		"The message was not delivered and not deleted; the queue goes on with the others.",
 		"Look at the node's log for the file; restore it from a copy.", RetryNever,
+	},
+	{
+		TooManySubs, "too_many_subscriptions", "The queue has as many subscriptions as it may have.",
+		"Nothing was changed.", "Use one that exists, or one that ends with its stream.", RetryFix,
 	},
 	{
 		ConnectionLost, "connection_lost", "The connection ended before the answer came.",
