@@ -1,0 +1,23 @@
+// Package admin is the HTTP side of a node: resources as JSON, metrics, health.
+//
+// # What it is for
+//
+// People and tools make, look at and remove resources here; nothing of message traffic passes through.
+// It answers on the loopback interface only, and only to requests that name it as their host and carry
+// the header X-Weida, which no page of a browser can send to it.
+//
+// # What it promises
+//
+//   - A mutation is answered when it is committed: what is wanted stands, whether or not it is done (T-23).
+//   - Refusals carry a code of the one error table, what stands now, and what would be needed.
+//   - Leader, term and depth are merged in when they are read and are never kept in the registry.
+//
+// # Who may call what
+//
+// Any goroutine. State is changed through Node alone.
+//
+// # On failure
+//
+// A request that cannot be read is refused before anything is done. When the answer to a mutation does
+// not come in time, it is indeterminate and the answer says so.
+package admin

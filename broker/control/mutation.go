@@ -1,0 +1,64 @@
+package control
+
+import "fmt"
+
+// Verb is what a mutation does.
+type Verb string
+
+// The verbs of users. Controllers have commands of their own.
+const (
+	// Apply makes the resource or changes its spec; the same spec again changes nothing (T-17).
+	Apply Verb = "apply"
+	// Create is refused where the name is taken (T-18).
+	Create Verb = "create"
+	// Delete asks for the deletion; asked again it may only bring the end of draining nearer (T-20).
+	Delete Verb = "delete"
+)
+
+// Mutation is one change that a user asks for: one entry of the control log.
+type Mutation struct {
+	Verb      Verb           `json:"verb"`
+	Kind      Kind           `json:"kind"`
+	Name      string         `json:"name"`
+	Queue     *QueueSpec     `json:"queue,omitempty"`     // of apply and create
+	Connector *ConnectorSpec `json:"connector,omitempty"` // of apply and create
+	// Expected is the resource version the user has seen; nil does not check (T-15, T-16). 0 is "there is none".
+	Expected *uint64 `json:"expected,omitempty"`
+	// Drain is how long a deletion lets consumers drain; nil takes the spec's.
+	Drain *Duration `json:"drain,omitempty"`
+	// At is when it was asked for, in milliseconds since 1970; set by the node that proposes it.
+	At int64 `json:"at"`
+}
+
+// Result is what a committed mutation did.
+type Result struct {
+	Queue     *Queue     // as it stands after it
+	Connector *Connector // as it stands after it
+	Changed   bool       // false: nothing was to be done
+	Err       *Error     // refused; then nothing changed
+}
+
+// Reason is why a mutation was refused.
+type Reason string
+
+// The reasons.
+const (
+	Conflict Reason = "conflict"  // the expected version is stale
+	Exists   Reason = "exists"    // create of a name that is taken
+	NotFound Reason = "not_found" // no such resource
+	Invalid  Reason = "invalid"   // the spec is not one; Field says where
+	Removing Reason = "deleting"  // the resource is being deleted and cannot change
+	TooMany  Reason = "too_many"  // the registry is at its bound
+)
+
+// Error is a refused mutation: the reason, the state now, and what would be needed.
+type Error struct {
+	Reason  Reason
+	Kind    Kind
+	Name    string
+	Field   string // of Invalid: the path of the field, as spec.replicas
+	Message string
+	Now     uint64 // of Conflict: the version that stands
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s %q: %s", e.Kind, e.Name, e.Message) }
