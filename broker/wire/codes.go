@@ -26,6 +26,13 @@ const (
 	NoLevel          Code = 1004
 	InFlightExceeded Code = 1005
 	BadSequence      Code = 1006
+	SequenceRetired  Code = 1007
+	UnknownProducer  Code = 1008
+	TooManyProducers Code = 1009
+	ProducerOwned    Code = 1010
+	QueueFull        Code = 1011
+	QueueClosing     Code = 1012
+	SequenceTooFar   Code = 1013
 	Malformed        Code = 1101
 	BodyMismatch     Code = 1102
 	BodyBroken       Code = 1103
@@ -40,7 +47,17 @@ const (
 	Superseded       Code = 3002
 	BodyDamaged      Code = 3003
 	TooManySubs      Code = 3004
+	QueueDeleted     Code = 3005
 	ConnectionLost   Code = 4001
+
+	Conflict              Code = 5001
+	AlreadyExists         Code = 5002
+	InvalidResource       Code = 5003
+	NoSuchResource        Code = 5004
+	BeingDeleted          Code = 5005
+	RegistryFull          Code = 5006
+	NotCommitted          Code = 5007
+	MutationIndeterminate Code = 5008
 )
 
 // Info is one row of the table.
@@ -80,6 +97,37 @@ var Codes = []Info{
 	{
 		BadSequence, "bad_sequence", "A sequence does not rise within its stream.", notStored,
 		"Number messages from 1 without going back.", RetryFix,
+	},
+	{
+		SequenceRetired, "sequence_retired", "The sequence is below the producer's lowest unresolved one.", notStored,
+		"It was resolved before: what is below is no longer remembered. Go on from the next sequence that the queue names.",
+		RetryNever,
+	},
+	{
+		UnknownProducer, "unknown_producer", "The queue does not know the producer: it was retired.", notStored,
+		"Open the queue again with the producer's id; what was under way is then not recognized as sent before.", RetryFix,
+	},
+	{
+		TooManyProducers, "too_many_producers", "The queue has as many producers with an id as it may have.",
+		"Nothing was changed.", "Retire one that is not used any more, or publish without an id.", RetryFix,
+	},
+	{
+		ProducerOwned, "producer_owned", "The producer's id belongs to another identity, which used it first.",
+		"Nothing was changed.", "Use an id of your own.", RetryFix,
+	},
+	{
+		QueueFull, "queue_full", "The queue holds as many messages or bytes as it may.", notStored,
+		"Consume or purge messages, or raise the queue's limits. What was confirmed is never dropped to make room.",
+		RetryLater,
+	},
+	{
+		QueueClosing, "queue_closing", "The queue is being deleted and takes no messages.", notStored,
+		"Publish to another queue, or make it again when it is gone.", RetryFix,
+	},
+	{
+		SequenceTooFar, "sequence_too_far", "The sequence is further above the producer's lowest unresolved one than the " +
+			"queue remembers.", notStored, "Wait for answers, and name the lowest unresolved sequence with each message.",
+		RetryFix,
 	},
 	{
 		Malformed, "malformed", "A frame could not be read; the stream is closed.",
@@ -140,9 +188,46 @@ var Codes = []Info{
 		"Nothing was changed.", "Use one that exists, or one that ends with its stream.", RetryFix,
 	},
 	{
+		QueueDeleted, "queue_deleted", "The queue was deleted.", "What was not settled went with it.",
+		"Use another queue, or make it again: it begins empty.", RetryFix,
+	},
+	{
 		ConnectionLost, "connection_lost", "The connection ended before the answer came.",
 		"The message may or may not be in the queue.",
 		"Send it again; without a producer id a second copy is possible.", RetryNow,
+	},
+	{
+		Conflict, "conflict", "The resource changed since the version that was expected.", "Nothing was changed.",
+		"Look at the resource as it stands, and ask again with its version.", RetryFix,
+	},
+	{
+		AlreadyExists, "already_exists", "There is a resource of that kind and name.", "Nothing was changed.",
+		"Use apply to change it, or another name.", RetryFix,
+	},
+	{
+		InvalidResource, "invalid_resource", "The resource is not one this version can make true.", "Nothing was changed.",
+		"Correct the field that the detail names.", RetryFix,
+	},
+	{
+		NoSuchResource, "no_such_resource", "There is no resource of that kind and name.", "Nothing was changed.",
+		"List the resources; names are compared byte for byte.", RetryFix,
+	},
+	{
+		BeingDeleted, "being_deleted", "The resource is being deleted and cannot be changed.", "Nothing was changed.",
+		"Wait until it is gone, then make it again: it begins empty.", RetryLater,
+	},
+	{
+		RegistryFull, "registry_full", "There are as many resources of that kind as there may be.", "Nothing was changed.",
+		"Delete one that is not used any more.", RetryFix,
+	},
+	{
+		NotCommitted, "not_committed", "The change could not be committed.", "Nothing was changed.",
+		"See the detail for the reason; queues that exist go on meanwhile.", RetryLater,
+	},
+	{
+		MutationIndeterminate, "mutation_indeterminate", "The answer to the change did not come in time.",
+		"It may or may not have been made.", "Look at the resource; asking for the same again is safe with apply and delete.",
+		RetryNow,
 	},
 }
 

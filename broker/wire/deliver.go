@@ -4,14 +4,17 @@ package wire
 // stream of number Stream, which starts with a BodyHead.
 type Deliver struct {
 	Offset  uint64
-	Attempt uint64 // from 1
+	Attempt uint64 // from 1; in the answer to a peek, the deliveries made so far
 	Term    uint64 // of the message's entry; a settle names it again
 	Digest  [16]byte
-	Headers []byte
-	Large   bool
-	Stream  uint64
-	Length  uint64
-	Body    []byte
+	// Producer and Seq are who published it and as which of its messages; empty and 0 without an id.
+	Producer string
+	Seq      uint64
+	Headers  []byte
+	Large    bool
+	Stream   uint64
+	Length   uint64
+	Body     []byte
 }
 
 // Type is TypeDeliver.
@@ -22,6 +25,8 @@ func (f *Deliver) encode(e *enc) {
 	e.uint(f.Attempt)
 	e.uint(f.Term)
 	e.raw(f.Digest[:])
+	e.text(f.Producer)
+	e.uint(f.Seq)
 	e.bytes(f.Headers)
 	e.body(f.Large, f.Stream, f.Length, f.Body)
 }
@@ -31,6 +36,8 @@ func (f *Deliver) decode(d *dec) {
 	f.Attempt = d.uint()
 	f.Term = d.uint()
 	f.Digest = d.digest()
+	f.Producer = d.text(IDMax, "producer id")
+	f.Seq = d.uint()
 	f.Headers = d.bytes(HeadersMax, "headers")
 	f.Large, f.Stream, f.Length, f.Body = d.body()
 }

@@ -27,6 +27,13 @@ const (
 	TypeSettled       Type = 12
 	TypeError         Type = 13
 	TypeBodyHead      Type = 14
+	TypeOpenPeek      Type = 15
+	TypePeekEnd       Type = 16
+	TypePurge         Type = 17
+	TypePurged        Type = 18
+	TypeUnsubscribe   Type = 19
+	TypeRetire        Type = 20
+	TypeDone          Type = 21
 )
 
 // Bounds of what a frame may carry, in bytes.
@@ -58,6 +65,8 @@ var frameNames = [...]string{
 	TypePublish: "PUBLISH", TypeEvidence: "EVIDENCE", TypeRefused: "REFUSED", TypeBelow: "BELOW",
 	TypeIndeterminate: "INDETERMINATE", TypeDeliver: "DELIVER", TypeCredit: "CREDIT",
 	TypeSettle: "SETTLE", TypeSettled: "SETTLED", TypeError: "ERROR", TypeBodyHead: "BODY_HEAD",
+	TypeOpenPeek: "OPEN_PEEK", TypePeekEnd: "PEEK_END", TypePurge: "PURGE", TypePurged: "PURGED",
+	TypeUnsubscribe: "UNSUBSCRIBE", TypeRetire: "RETIRE", TypeDone: "DONE",
 }
 
 func (t Type) String() string {
@@ -67,39 +76,32 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint64(t))
 }
 
-func newFrame(t Type) Frame {
-	switch t {
-	case TypeOpenProducer:
-		return new(OpenProducer)
-	case TypeOpenConsumer:
-		return new(OpenConsumer)
-	case TypeOpened:
-		return new(Opened)
-	case TypePublish:
-		return new(Publish)
-	case TypeEvidence:
-		return new(EvidenceFrame)
-	case TypeRefused:
-		return new(Refused)
-	case TypeBelow:
-		return new(Below)
-	case TypeIndeterminate:
-		return new(Indeterminate)
-	case TypeDeliver:
-		return new(Deliver)
-	case TypeCredit:
-		return new(Credit)
-	case TypeSettle:
-		return new(Settle)
-	case TypeSettled:
-		return new(Settled)
-	case TypeError:
-		return new(ErrorFrame)
-	case TypeBodyHead:
-		return new(BodyHead)
-	}
-	return nil
+// makers give an empty frame of each type.
+var makers = [...]func() Frame{
+	TypeOpenProducer:  func() Frame { return new(OpenProducer) },
+	TypeOpenConsumer:  func() Frame { return new(OpenConsumer) },
+	TypeOpened:        func() Frame { return new(Opened) },
+	TypePublish:       func() Frame { return new(Publish) },
+	TypeEvidence:      func() Frame { return new(EvidenceFrame) },
+	TypeRefused:       func() Frame { return new(Refused) },
+	TypeBelow:         func() Frame { return new(Below) },
+	TypeIndeterminate: func() Frame { return new(Indeterminate) },
+	TypeDeliver:       func() Frame { return new(Deliver) },
+	TypeCredit:        func() Frame { return new(Credit) },
+	TypeSettle:        func() Frame { return new(Settle) },
+	TypeSettled:       func() Frame { return new(Settled) },
+	TypeError:         func() Frame { return new(ErrorFrame) },
+	TypeBodyHead:      func() Frame { return new(BodyHead) },
+	TypeOpenPeek:      func() Frame { return new(OpenPeek) },
+	TypePeekEnd:       func() Frame { return new(PeekEnd) },
+	TypePurge:         func() Frame { return new(Purge) },
+	TypePurged:        func() Frame { return new(Purged) },
+	TypeUnsubscribe:   func() Frame { return new(Unsubscribe) },
+	TypeRetire:        func() Frame { return new(Retire) },
+	TypeDone:          func() Frame { return new(Done) },
 }
+
+func newFrame(t Type) Frame { return makers[t]() }
 
 // Append encodes f behind dst. Fields beyond their bounds are a bug of the caller.
 func Append(dst []byte, f Frame) []byte {

@@ -52,6 +52,8 @@ type Opened struct {
 	InFlightSize uint64   // their bytes
 	Delivered    uint64   // deliveries made to the subscription so far; credit is granted from here
 	Limit        uint64   // the credit limit in force
+	Low          uint64   // of a producer with an id: its lowest sequence that the queue remembers
+	Next         uint64   // of a producer with an id: above every sequence that the queue has seen; at least 1
 }
 
 // Type is TypeOpened.
@@ -64,6 +66,8 @@ func (f *Opened) encode(e *enc) {
 	e.uint(f.InFlightSize)
 	e.uint(f.Delivered)
 	e.uint(f.Limit)
+	e.uint(f.Low)
+	e.uint(f.Next)
 }
 
 func (f *Opened) decode(d *dec) {
@@ -73,4 +77,6 @@ func (f *Opened) decode(d *dec) {
 	f.InFlightSize = d.uint()
 	f.Delivered = d.uint()
 	f.Limit = d.uint()
+	f.Low = d.uint()
+	f.Next = d.uint()
 }

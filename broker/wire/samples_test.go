@@ -57,6 +57,20 @@ var samples = []sample{
 	{"settle", &wire.Settle{Offset: 17, Attempt: 1, Term: 6, Verb: wire.Accept}},
 	{"settled", &wire.Settled{Offset: 17, Attempt: 1}},
 	{"settled stale", &wire.Settled{Offset: 17, Attempt: 1, Code: wire.StaleSettle}},
+	{"opened for a producer with id", &wire.Opened{
+		Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 30, InFlight: 1024,
+		InFlightSize: 16 << 20, Low: 70, Next: 71,
+	}},
+	{"deliver of a producer with id", &wire.Deliver{
+		Offset: 17, Attempt: 1, Term: 6, Digest: digest, Producer: "p1", Seq: 70, Body: []byte("hello"),
+	}},
+	{"open peek", &wire.OpenPeek{Queue: "demo", From: 17, Count: 10}},
+	{"peek end", &wire.PeekEnd{Next: 27, More: true}},
+	{"purge", &wire.Purge{Queue: "demo"}},
+	{"purged", &wire.Purged{Count: 300, Left: 2}},
+	{"unsubscribe", &wire.Unsubscribe{Queue: "demo", Subscription: "s"}},
+	{"retire", &wire.Retire{Queue: "demo", Producer: "p1"}},
+	{"done", &wire.Done{}},
 	{"error", &wire.ErrorFrame{Code: wire.UnknownQueue, Detail: `The name was "nope"`}},
 }
 
@@ -99,7 +113,7 @@ func anyCode(t *rapid.T) wire.Code {
 
 // anyFrame draws a frame whose every field is within its bounds.
 func anyFrame(t *rapid.T) wire.Frame {
-	kind := rapid.IntRange(1, 14).Draw(t, "type")
+	kind := rapid.IntRange(1, int(wire.TypeDone)).Draw(t, "type")
 	detail := string(blob(t, 300, "detail"))
 	switch wire.Type(kind) {
 	case wire.TypeOpenProducer:
@@ -116,6 +130,7 @@ func anyFrame(t *rapid.T) wire.Frame {
 		return &wire.Opened{
 			Offer: anyEvidence(t), MessageMax: number(t, "max"), InFlight: number(t, "n"),
 			InFlightSize: number(t, "size"), Delivered: number(t, "delivered"), Limit: number(t, "limit"),
+			Low: number(t, "low"), Next: number(t, "next"),
 		}
 	case wire.TypePublish:
 		f := &wire.Publish{Seq: number(t, "seq"), Low: number(t, "low"), Headers: blob(t, wire.HeadersMax, "headers")}
@@ -149,6 +164,7 @@ func anyConsumerFrame(t *rapid.T, kind wire.Type, detail string) wire.Frame {
 		f := &wire.Deliver{
 			Offset: number(t, "offset"), Attempt: number(t, "attempt"), Term: number(t, "term"),
 			Digest: digest, Headers: blob(t, wire.HeadersMax, "headers"),
+			Producer: string(blob(t, wire.IDMax, "producer")), Seq: number(t, "seq"),
 		}
 		f.Large, f.Stream, f.Length, f.Body = anyBody(t)
 		return f
@@ -163,8 +179,32 @@ func anyConsumerFrame(t *rapid.T, kind wire.Type, detail string) wire.Frame {
 		return &wire.Settled{Offset: number(t, "offset"), Attempt: number(t, "attempt"), Code: wire.Code(number(t, "code"))}
 	case wire.TypeError:
 		return &wire.ErrorFrame{Code: anyCode(t), Detail: detail}
+	case wire.TypeBodyHead:
+		return &wire.BodyHead{Length: number(t, "length")}
 	}
-	return &wire.BodyHead{Length: number(t, "length")}
+	return anyManageFrame(t, kind)
+}
+
+func anyManageFrame(t *rapid.T, kind wire.Type) wire.Frame {
+	name := string(blob(t, wire.QueueMax, "queue"))
+	id := string(blob(t, wire.IDMax, "id"))
+	switch kind {
+	case wire.TypeOpenPeek:
+		return &wire.OpenPeek{Queue: name, From: number(t, "from"), Count: number(t, "count")}
+	case wire.TypePeekEnd:
+		return &wire.PeekEnd{Next: number(t, "next"), More: rapid.Bool().Draw(t, "more")}
+	case wire.TypePurge:
+		return &wire.Purge{Queue: name}
+	case wire.TypePurged:
+		return &wire.Purged{Count: number(t, "count"), Left: number(t, "left")}
+	case wire.TypeUnsubscribe:
+		return &wire.Unsubscribe{Queue: name, Subscription: id}
+	case wire.TypeRetire:
+		return &wire.Retire{Queue: name, Producer: id}
+	case wire.TypeDone:
+		return &wire.Done{}
+	}
+	panic("no generator for " + kind.String())
 }
 
 func anyBody(t *rapid.T) (large bool, stream, length uint64, body []byte) {
