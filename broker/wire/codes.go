@@ -58,6 +58,7 @@ const (
 	RegistryFull          Code = 5006
 	NotCommitted          Code = 5007
 	MutationIndeterminate Code = 5008
+	BadRequest            Code = 5009
 )
 
 // Info is one row of the table.
@@ -228,6 +229,10 @@ var Codes = []Info{
 		MutationIndeterminate, "mutation_indeterminate", "The answer to the change did not come in time.",
 		"It may or may not have been made.", "Look at the resource; asking for the same again is safe with apply and delete.",
 		RetryNow,
+	},
+	{
+		BadRequest, "bad_request", "The admin request is not one that a node answers.", "Nothing was changed.",
+		"Correct what the detail names.", RetryFix,
 	},
 }
 
