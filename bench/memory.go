@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 )
 
@@ -107,17 +106,9 @@ func use() (usage, error) {
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
 	u := usage{Heap: int64(ms.HeapAlloc)}
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
+	var err error
+	if u.RSS, err = residentSize("self"); err != nil {
 		return u, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			if _, err := fmt.Sscanf(rest, "%d kB", &u.RSS); err != nil {
-				return u, err
-			}
-			u.RSS *= 1024
-		}
 	}
 	fds, err := os.ReadDir("/proc/self/fd")
 	u.Files = len(fds)

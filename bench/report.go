@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -25,6 +27,8 @@ type report struct {
 	Appends    []appendRow `json:"appends,omitempty"`
 	Memory     *memory     `json:"memory,omitempty"`
 	Reopen     *reopen     `json:"reopen,omitempty"`
+	Publish    []pubCell   `json:"publish,omitempty"`
+	Profile    *profile    `json:"profile,omitempty"`
 	Gates      []gate      `json:"gates,omitempty"`
 }
 
@@ -52,6 +56,21 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
+// finish prints the report. With gate, a target that was missed is an error.
+func (r *report) finish(w io.Writer, output string, gated bool) error {
+	write := r.writeText
+	if output == "json" {
+		write = r.writeJSON
+	}
+	if err := write(w); err != nil {
+		return err
+	}
+	if gated && slices.ContainsFunc(r.Gates, func(g gate) bool { return !g.OK }) {
+		return errors.New("a target was missed")
+	}
+	return nil
+}
+
 func (r *report) writeJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -66,6 +85,7 @@ func (r *report) writeText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
 	r.roundTable(tw)
 	r.appendTable(tw)
+	r.pubTable(tw)
 	if err := tw.Flush(); err != nil {
 		return err
 	}
@@ -80,6 +100,9 @@ func (r *report) writeText(w io.Writer) error {
 	if o := r.Reopen; o != nil {
 		fmt.Fprintf(w, "\nreopen after kill -9: %d groups of %d messages of %d B: median %.2f s (%.2f to %.2f)\n",
 			o.Groups, o.Messages, o.MessageBytes, o.Seconds.Median, o.Seconds.Min, o.Seconds.Max)
+	}
+	if p := r.Profile; p != nil {
+		p.write(w)
 	}
 	if len(r.Gates) > 0 {
 		fmt.Fprintf(w, "\ntargets\n")

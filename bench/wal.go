@@ -84,41 +84,47 @@ func runWAL(c *cobra.Command, o walOptions) error {
 	return measureWAL(c, o, sz)
 }
 
-func measureWAL(c *cobra.Command, o walOptions, sz sizes) (err error) {
-	dir, kind, err := makeDir(o.dir)
+func measureWAL(c *cobra.Command, o walOptions, sz sizes) error {
+	r, err := measure(c, "wal", o.dir, sz.samples, sz.probeWrites, func(r *report, dir string) error {
+		for _, part := range walParts {
+			if !slices.Contains(o.only, part) {
+				continue
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "bench: %s\n", part)
+			if err := r.runPart(part, dir, sz); err != nil {
+				return fmt.Errorf("%s: %w", part, err)
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	defer removeOnSignal(dir)()
-	r := newReport("wal", kind, sz.samples)
-	if r.Before, err = probeDisk(dir, "probe", sz.probeWrites); err != nil {
-		return err
-	}
-	for _, part := range walParts {
-		if !slices.Contains(o.only, part) {
-			continue
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "bench: %s\n", part)
-		if err := r.runPart(part, dir, sz); err != nil {
-			return fmt.Errorf("%s: %w", part, err)
-		}
-	}
-	if r.After, err = probeDisk(dir, "probe", sz.probeWrites); err != nil {
 		return err
 	}
 	if !o.quick {
 		r.judge()
 	}
-	if o.output == "json" {
-		err = r.writeJSON(c.OutOrStdout())
-	} else {
-		err = r.writeText(c.OutOrStdout())
+	return r.finish(c.OutOrStdout(), o.output, o.gate)
+}
+
+// measure does work in an empty directory below parent, with a probe of the raw disk before and after.
+func measure(c *cobra.Command, bench, parent string, samples, writes int, work func(*report, string) error) (
+	r *report, err error,
+) {
+	dir, kind, err := makeDir(parent)
+	if err != nil {
+		return nil, err
 	}
-	if o.gate && err == nil && slices.ContainsFunc(r.Gates, func(g gate) bool { return !g.OK }) {
-		err = errors.New("a target was missed")
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer removeOnSignal(dir)()
+	r = newReport(bench, kind, samples)
+	if r.Before, err = probeDisk(dir, "probe", writes); err != nil {
+		return nil, err
 	}
-	return err
+	if err := work(r, dir); err != nil {
+		return nil, err
+	}
+	r.After, err = probeDisk(dir, "probe", writes)
+	return r, err
 }
 
 func (r *report) runPart(part, dir string, sz sizes) (err error) {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// spent is the use of resources between the two edges of a pass.
+type spent struct {
+	broker, client time.Duration
+	rounds         float64 // of the node's flushes, as its metrics count them
+	hasRounds      bool
+	device         int64 // flushes that the device did, for everybody
+	hasDevice      bool
+}
+
+// totals are spent over several passes.
+type totals struct {
+	spent
+	messages int64
+}
+
+func (t *totals) add(s spent, messages int64) {
+	first := t.messages == 0
+	t.broker += s.broker
+	t.client += s.client
+	t.rounds += s.rounds
+	t.device += s.device
+	t.hasRounds = s.hasRounds && (first || t.hasRounds)
+	t.hasDevice = s.hasDevice && (first || t.hasDevice)
+	t.messages += messages
+}
+
+// perMessage is the CPU time of the two processes in microseconds.
+func (t *totals) perMessage() (broker, client float64) {
+	n := max(1, float64(t.messages))
+	return micros(t.broker) / n, micros(t.client) / n
+}
+
+// perFlush is how many messages shared a flush; nil where nobody counts.
+func (t *totals) perFlush() (node, device *float64) {
+	ratio := func(flushes float64, counted bool) *float64 {
+		if !counted || flushes == 0 {
+			return nil
+		}
+		v := float64(t.messages) / flushes
+		return &v
+	}
+	return ratio(t.rounds, t.hasRounds), ratio(float64(t.device), t.hasDevice)
+}
+
+// meter reads what a child and this process use.
+type meter struct {
+	pid     int
+	dir     string                  // on the device whose flushes are counted
+	metrics func() (float64, error) // flush rounds of the node; nil, or errNoMetrics, if it does not tell
+
+	readings []spent
+	total    totals
+}
+
+var errNoMetrics = errors.New("the node serves no metrics")
+
+// add counts what was spent between the last two readings.
+func (m *meter) add(messages int64) { m.total.add(m.used(), messages) }
+
+// read notes where the counters stand.
+func (m *meter) read() (err error) {
+	var s spent
+	if s.broker, err = cpuTime(m.pid); err != nil {
+		return err
+	}
+	if s.client, err = cpuTime(os.Getpid()); err != nil {
+		return err
+	}
+	s.device, s.hasDevice = deviceFlushes(m.dir)
+	if m.metrics != nil {
+		s.rounds, err = m.metrics()
+		s.hasRounds = err == nil
+		if errors.Is(err, errNoMetrics) {
+			err = nil
+		}
+	}
+	m.readings = append(m.readings, s)
+	return err
+}
+
+// used is what was spent between the last two readings.
+func (m *meter) used() spent {
+	a, b := m.readings[len(m.readings)-2], m.readings[len(m.readings)-1]
+	return spent{
+		broker: b.broker - a.broker, client: b.client - a.client, rounds: b.rounds - a.rounds,
+		hasRounds: a.hasRounds && b.hasRounds, device: b.device - a.device, hasDevice: a.hasDevice && b.hasDevice,
+	}
+}

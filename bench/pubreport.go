@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"strings"
+)
+
+// pubCell is one number of queues with one size of bodies.
+type pubCell struct {
+	Queues      int      `json:"queues"`
+	Bytes       int      `json:"bytes"`
+	InFlight    int      `json:"in_flight"`
+	Window      int      `json:"in_flight_per_queue"`
+	Connections int      `json:"connections"`
+	Rows        []pubRow `json:"rows"`
+	// Framed is exchanges per second over QUIC with frames of these sizes and nothing behind; Bulk is MB/s of one stream.
+	Framed       sample  `json:"quic_framed_per_second"`
+	FramedServer float64 `json:"quic_framed_server_us"`
+	FramedClient float64 `json:"quic_framed_client_us"`
+	Bulk         sample  `json:"quic_bulk_mb_per_second"`
+	// Raw and RawSmall are fdatasync calls per second of one file: 4 KiB each, and 256 bytes.
+	Raw      sample `json:"fdatasync_per_second"`
+	RawSmall sample `json:"fdatasync_256_per_second"`
+
+	framed, bulk []float64
+	framedUse    totals
+}
+
+// pubRow is one level of evidence.
+type pubRow struct {
+	Want   string  `json:"want"`
+	Rate   sample  `json:"per_second"`
+	MB     float64 `json:"mb_per_second"`
+	Broker float64 `json:"broker_cpu_us"` // per message
+	Client float64 `json:"client_cpu_us"` // per message
+	// PerFlush is messages per flush round of the node; PerDeviceFlush per flush of the device, whoever caused it.
+	PerFlush       *float64 `json:"messages_per_flush"`
+	PerDeviceFlush *float64 `json:"messages_per_device_flush"`
+	// Framed, Bulk and Raw are the rate as a share of the probes of the same turns.
+	Framed float64   `json:"times_quic_framed"`
+	Bulk   float64   `json:"times_quic_bulk"`
+	Raw    float64   `json:"times_fdatasync"`
+	RSS    int64     `json:"broker_rss_bytes"`
+	Closed latencies `json:"closed_loop"`
+	Open   openRow   `json:"open_loop"`
+}
+
+// openRow is a row's open loop. Latency is measured from the time when a message was to be sent.
+type openRow struct {
+	Offered float64   `json:"offered_per_second"`
+	Reached float64   `json:"per_second"`
+	Late    float64   `json:"sent_late"` // the share that was sent more than a millisecond after its time
+	Latency latencies `json:"latency"`
+}
+
+func (r *report) pubTable(tw io.Writer) {
+	for _, c := range r.Publish {
+		fmt.Fprintf(tw, "\n%s, %d B, %d in flight, %s\tmsgs/s\tmin\tmax\tMB/s\tmsgs/flush\t/device flush\tbroker µs\t"+
+			"client µs\t× framed\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
+			plural(c.Connections, "connection"))
+		for _, row := range c.Rows {
+			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
+				row.Rate.Median, row.Rate.Min, row.Rate.Max, row.MB, maybe(row.PerFlush), maybe(row.PerDeviceFlush),
+				row.Broker, row.Client, row.Framed, row.Bulk, row.Raw, mib(row.RSS))
+		}
+		fmt.Fprintf(tw, "QUIC framed\t%.0f\t%.0f\t%.0f\t%.1f\t\t\t%.1f\t%.1f\t\t\t\t\t\n", c.Framed.Median, c.Framed.Min,
+			c.Framed.Max, c.Framed.Median*float64(c.Bytes)/1e6, c.FramedServer, c.FramedClient)
+		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
+		fmt.Fprintf(tw, "fdatasync, 4 KiB\t%.0f\t%.0f\t%.0f\t\t\t\t\t\t\t\t\t\t\n", c.Raw.Median, c.Raw.Min, c.Raw.Max)
+		fmt.Fprintf(tw, "fdatasync, 256 B\t%.0f\t%.0f\t%.0f\t\t\t\t\t\t\t\t\t\t\n", c.RawSmall.Median, c.RawSmall.Min,
+			c.RawSmall.Max)
+		fmt.Fprintf(tw, "\nlatency in ms\toffered/s\treached/s\tp50\tp90\tp99\tp99.9\tmax\tlate\t\n")
+		for _, row := range c.Rows {
+			latencyLine(tw, row.Want+", open loop", fmt.Sprintf("%.0f", row.Open.Offered), row.Open.Reached, row.Open.Latency,
+				fmt.Sprintf("%.1f %%", 100*row.Open.Late))
+		}
+		for _, row := range c.Rows {
+			latencyLine(tw, row.Want+", closed loop", "", row.Rate.Median, row.Closed, "")
+		}
+	}
+}
+
+func latencyLine(tw io.Writer, name, offered string, reached float64, l latencies, late string) {
+	fmt.Fprintf(tw, "%s\t%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", name, offered, reached, l.P50, l.P90, l.P99,
+		l.P999, l.Max, late)
+}
+
+func maybe(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", *v)
+}
+
+func spread(s sample) string { return fmt.Sprintf("%.0f to %.0f", s.Min, s.Max) }
+
+// judgePub compares the run with the targets that the broker is built to.
+func (r *report) judgePub() {
+	row := func(queues, bytes int) *pubRow {
+		for i := range r.Publish {
+			c := &r.Publish[i]
+			for k := range c.Rows {
+				if c.Queues == queues && c.Bytes == bytes && c.InFlight == inFlight && c.Rows[k].Want == "stored:flushed" {
+					return &c.Rows[k]
+				}
+			}
+		}
+		return nil
+	}
+	one := row(1, 256)
+	if one != nil {
+		r.atLeast("1 queue, 256 B, stored:flushed: messages per raw fdatasync", one.Raw, 30)
+		r.atLeast("1 queue, 256 B, stored:flushed: share of QUIC framed", one.Framed, 0.4)
+	}
+	if large := row(1, 16<<10); large != nil {
+		r.atLeast("1 queue, 16 KiB, stored:flushed: share of QUIC bulk", large.Bulk, 0.75)
+	}
+	if many := row(128, 256); one != nil && many != nil {
+		r.atLeast("128 queues, 256 B, stored:flushed: share of 1 queue", many.Rate.Median/one.Rate.Median, 0.5)
+	}
+}
+
+// profile is where the two processes spent their time, in a closed pass of its own.
+type profile struct {
+	Row    string   `json:"row"`
+	Rate   float64  `json:"per_second"`
+	Broker []string `json:"broker"`
+	Client []string `json:"client"`
+}
+
+// profile runs one more closed pass of a row with profiles on, and reads their first lines.
+func (c *cellRun) profile(ctx context.Context, w *rowRun) (_ *profile, err error) {
+	brokerFile, clientFile := c.o.profile, c.o.profile+".client"
+	f, err := os.Create(clientFile)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var ok bool
+	if err := w.node.ask(&ok, "profile "+brokerFile); err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	load := c.load(w, 0)
+	load.measure = c.sz.open
+	figures, err := load.run(ctx, func() error { return nil })
+	pprof.StopCPUProfile()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.node.ask(&ok, "profiled"); err != nil {
+		return nil, err
+	}
+	p := &profile{Row: fmt.Sprintf("%s, %d B, %v", plural(c.cell.Queues, "queue"), c.cell.Bytes, w.want),
+		Rate: figures.rate()}
+	if p.Broker, err = topTen(brokerFile); err != nil {
+		return nil, err
+	}
+	p.Client, err = topTen(clientFile)
+	return p, err
+}
+
+// topTen is the beginning of what `go tool pprof -top` prints.
+func topTen(path string) ([]string, error) {
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=10", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go tool pprof -top %s: %w", path, err)
+	}
+	var lines []string
+	for l := range strings.Lines(string(out)) {
+		if !strings.HasPrefix(l, "File:") && !strings.HasPrefix(l, "Build ID:") && !strings.HasPrefix(l, "Type:") {
+			lines = append(lines, strings.TrimRight(l, "\n"))
+		}
+	}
+	return lines, nil
+}
+
+func (p *profile) write(w io.Writer) {
+	fmt.Fprintf(w, "\nprofile of %s (%.0f msgs/s while it was taken)\n", p.Row, p.Rate)
+	for _, side := range []struct {
+		name  string
+		lines []string
+	}{{"broker", p.Broker}, {"client", p.Client}} {
+		fmt.Fprintf(w, "  %s\n", side.name)
+		for _, l := range side.lines {
+			fmt.Fprintf(w, "    %s\n", l)
+		}
+	}
+}
