@@ -30,10 +30,10 @@ type Mutation struct {
 	At int64 `json:"at"`
 }
 
-// Result is what a committed mutation did.
+// Result is what a committed command did. The resources are copies; the caller owns them.
 type Result struct {
-	Queue     *Queue     // as it stands after it
-	Connector *Connector // as it stands after it
+	Queue     *Queue     // as it stands after it, also if refused; nil if there is none; of Remove: as it stood
+	Connector *Connector // likewise
 	Changed   bool       // false: nothing was to be done
 	Err       *Error     // refused; then nothing changed
 }
@@ -59,6 +59,8 @@ type Error struct {
 	Field   string // of Invalid: the path of the field, as spec.replicas
 	Message string
 	Now     uint64 // of Conflict: the version that stands
+	// Expected is, of Conflict, the version that the mutation expected.
+	Expected uint64
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s %q: %s", e.Kind, e.Name, e.Message) }

@@ -87,10 +87,13 @@ const (
 // Status is what controllers found and did. It never changes the spec.
 type Status struct {
 	// ObservedGeneration is the generation whose work is done (T-24).
-	ObservedGeneration uint64      `json:"observedGeneration"`
-	Phase              Phase       `json:"phase"`
-	Placement          []Replica   `json:"placement,omitempty"`
-	Conditions         []Condition `json:"conditions,omitempty"`
+	ObservedGeneration uint64 `json:"observedGeneration"`
+	Phase              Phase  `json:"phase"`
+	// Destroying says that draining is over and the data goes: what has it is never opened again, also
+	// not by a node that starts anew. Once set it stays.
+	Destroying bool        `json:"destroying,omitempty"`
+	Placement  []Replica   `json:"placement,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // Replica is one copy of a queue: on a node, on that node's disk.
@@ -106,6 +109,14 @@ type Condition struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
+
+// Types of conditions: what they are about.
+const (
+	CondPlacement  = "Placement"  // where the resource is or should be
+	CondGroup      = "Group"      // the queue's group and its storage
+	CondAttachment = "Attachment" // a connector and its queue
+	CondRemoval    = "Removal"    // how far the deletion is
+)
 
 // Queue is one queue as the registry knows it.
 type Queue struct {

@@ -1,0 +1,397 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Bounds of the registry. Resources that are being deleted count until their record is gone.
+const (
+	QueuesMax     = 10_000
+	ConnectorsMax = 1_000
+)
+
+// State is the registry: a deterministic consequence of the control log. The zero value is empty. One
+// goroutine at a time.
+type State struct {
+	version    uint64 // index of the last entry applied
+	queues     map[string]*Queue
+	connectors map[string]*Connector
+	names      map[uint64]named // every resource by uid
+}
+
+type named struct {
+	kind Kind
+	name string
+}
+
+// NewState returns an empty registry.
+func NewState() *State { return new(State) }
+
+// Version is the index of the last entry applied, 0 before the first.
+func (s *State) Version() uint64 { return s.version }
+
+// Queue returns a copy of the queue of that name.
+func (s *State) Queue(name string) (Queue, bool) {
+	q := s.queues[name]
+	if q == nil {
+		return Queue{}, false
+	}
+	return q.clone(), true
+}
+
+// Connector returns a copy of the connector of that name.
+func (s *State) Connector(name string) (Connector, bool) {
+	c := s.connectors[name]
+	if c == nil {
+		return Connector{}, false
+	}
+	return c.clone(), true
+}
+
+// QueueOf returns a copy of the queue with that uid, whatever its name.
+func (s *State) QueueOf(uid uint64) (Queue, bool) {
+	if n, ok := s.names[uid]; ok && n.kind == KindQueue {
+		return s.Queue(n.name)
+	}
+	return Queue{}, false
+}
+
+// ConnectorOf returns a copy of the connector with that uid, whatever its name.
+func (s *State) ConnectorOf(uid uint64) (Connector, bool) {
+	if n, ok := s.names[uid]; ok && n.kind == KindConnector {
+		return s.Connector(n.name)
+	}
+	return Connector{}, false
+}
+
+// Queues returns copies of all queues in order of name.
+func (s *State) Queues() []Queue {
+	list := make([]Queue, 0, len(s.queues))
+	for _, q := range s.queues {
+		list = append(list, q.clone())
+	}
+	slices.SortFunc(list, func(a, b Queue) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
+	return list
+}
+
+// Connectors returns copies of all connectors in order of name.
+func (s *State) Connectors() []Connector {
+	list := make([]Connector, 0, len(s.connectors))
+	for _, c := range s.connectors {
+		list = append(list, c.clone())
+	}
+	slices.SortFunc(list, func(a, b Connector) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
+	return list
+}
+
+// Apply applies the entry at index, which holds the one command c. A refusal is in the result; the entry
+// counts all the same. Indexes rise. Nothing of c is kept.
+func (s *State) Apply(index uint64, c Command) Result {
+	c.one()
+	if index <= s.version {
+		panic(fmt.Sprintf("bug: control: entry %d applied after %d", index, s.version))
+	}
+	s.version = index
+	switch {
+	case c.Mutation != nil:
+		return s.mutate(c.Mutation)
+	case c.Observe != nil:
+		return s.observe(c.Observe)
+	default:
+		return s.remove(c.Remove)
+	}
+}
+
+// object is a resource of either kind, as far as its life goes.
+type object struct {
+	meta      *Metadata
+	status    *Status
+	queue     *Queue
+	connector *Connector
+}
+
+// find returns the resource of that name; its meta is nil if there is none.
+func (s *State) find(k Kind, name string) object {
+	if k == KindQueue {
+		if q := s.queues[name]; q != nil {
+			return object{&q.Metadata, &q.Status, q, nil}
+		}
+		return object{}
+	}
+	if c := s.connectors[name]; c != nil && k == KindConnector {
+		return object{&c.Metadata, &c.Status, nil, c}
+	}
+	return object{}
+}
+
+func (s *State) findUID(k Kind, uid uint64) object {
+	if n, ok := s.names[uid]; ok && n.kind == k {
+		return s.find(k, n.name)
+	}
+	return object{}
+}
+
+// result says what became of a command on o.
+func (o object) result(changed bool, err *Error) Result {
+	r := Result{Changed: changed, Err: err}
+	if o.queue != nil {
+		q := o.queue.clone()
+		r.Queue = &q
+	}
+	if o.connector != nil {
+		c := o.connector.clone()
+		r.Connector = &c
+	}
+	return r
+}
+
+func (s *State) mutate(m *Mutation) Result {
+	if err := m.Validate(); err != nil {
+		return s.find(m.Kind, m.Name).result(false, err)
+	}
+	o := s.find(m.Kind, m.Name)
+	if err := s.admit(m, o); err != nil {
+		return o.result(false, err)
+	}
+	if m.Verb == Delete {
+		return o.result(s.delete(m, o), nil)
+	}
+	if o.meta == nil {
+		return s.make(m).result(true, nil)
+	}
+	return o.result(s.change(m, o), nil)
+}
+
+// admit refuses a mutation that does not fit what stands.
+func (s *State) admit(m *Mutation, o object) *Error {
+	refuse := func(r Reason, format string, args ...any) *Error {
+		return &Error{Reason: r, Kind: m.Kind, Name: m.Name, Message: fmt.Sprintf(format, args...)}
+	}
+	if o.meta == nil {
+		if m.Verb == Delete {
+			return refuse(NotFound, "there is none of that name")
+		}
+		if m.Expected != nil && *m.Expected != 0 {
+			err := refuse(Conflict, "version %d was expected, and there is none of that name; nothing was changed",
+				*m.Expected)
+			err.Expected = *m.Expected
+			return err
+		}
+		return s.full(m, refuse)
+	}
+	deleting := o.meta.DeletionTimestamp != 0
+	if m.Verb == Create && deleting {
+		return refuse(Exists, "the name is taken by one that is being deleted, uid %d; create it when that is gone", o.meta.UID)
+	}
+	if m.Verb == Create {
+		return refuse(Exists, "the name is taken, by uid %d at version %d; apply changes it", o.meta.UID,
+			o.meta.ResourceVersion)
+	}
+	if m.Expected != nil && *m.Expected != o.meta.ResourceVersion {
+		err := refuse(Conflict, "version %d was expected, and %d stands; nothing was changed", *m.Expected,
+			o.meta.ResourceVersion)
+		err.Now, err.Expected = o.meta.ResourceVersion, *m.Expected
+		return err
+	}
+	if m.Verb == Apply && deleting {
+		return refuse(Removing, "it is being deleted, uid %d, and cannot change; apply again when it is gone", o.meta.UID)
+	}
+	return nil
+}
+
+// full refuses a new resource where the registry is at its bound.
+func (s *State) full(m *Mutation, refuse func(Reason, string, ...any) *Error) *Error {
+	have, most := len(s.queues), QueuesMax
+	if m.Kind == KindConnector {
+		have, most = len(s.connectors), ConnectorsMax
+	}
+	if have >= most {
+		return refuse(TooMany, "the registry has %d of them and takes no more; delete one first", have)
+	}
+	return nil
+}
+
+// make adds a resource. Its uid is the index of this entry.
+func (s *State) make(m *Mutation) object {
+	meta := Metadata{
+		Name: m.Name, UID: s.version, Generation: 1, ResourceVersion: s.version, CreationTimestamp: m.At,
+	}
+	status := Status{Phase: Pending, Conditions: []Condition{{
+		CondPlacement, "NotPlaced", "it is registered; no node has taken it up yet",
+	}}}
+	if m.Kind == KindQueue {
+		s.put(&Queue{Kind: KindQueue, Metadata: meta, Spec: m.Queue.WithDefaults(), Status: status})
+	} else {
+		s.putConnector(&Connector{Kind: KindConnector, Metadata: meta, Spec: m.Connector.WithDefaults(), Status: status})
+	}
+	return s.find(m.Kind, m.Name)
+}
+
+func (s *State) put(q *Queue) {
+	if s.queues == nil {
+		s.queues = make(map[string]*Queue)
+	}
+	s.queues[q.Metadata.Name] = q
+	s.note(q.Metadata.UID, named{KindQueue, q.Metadata.Name})
+}
+
+func (s *State) putConnector(c *Connector) {
+	if s.connectors == nil {
+		s.connectors = make(map[string]*Connector)
+	}
+	s.connectors[c.Metadata.Name] = c
+	s.note(c.Metadata.UID, named{KindConnector, c.Metadata.Name})
+}
+
+func (s *State) note(uid uint64, n named) {
+	if s.names == nil {
+		s.names = make(map[uint64]named)
+	}
+	s.names[uid] = n
+}
+
+// change gives a resource another spec, and says whether it is one (T-17).
+func (s *State) change(m *Mutation, o object) bool {
+	if o.queue != nil {
+		spec := m.Queue.WithDefaults()
+		if sameQueueSpec(&spec, &o.queue.Spec) {
+			return false
+		}
+		o.queue.Spec = spec
+	} else {
+		spec := m.Connector.WithDefaults()
+		if sameConnectorSpec(&spec, &o.connector.Spec) {
+			return false
+		}
+		o.connector.Spec = spec
+	}
+	o.meta.Generation++
+	o.meta.ResourceVersion = s.version
+	return true
+}
+
+// delete notes that a deletion is wanted, and says whether that is news (T-20). A deletion that stands
+// may only end sooner; without a deadline of its own a second one changes nothing.
+func (s *State) delete(m *Mutation, o object) bool {
+	drain := Duration(DrainDefault)
+	if o.queue != nil {
+		drain = o.queue.Spec.DrainDeadline
+	}
+	if m.Drain != nil {
+		drain = *m.Drain
+	}
+	until := m.At + (int64(drain)+999_999)/1_000_000 // rounded up: no consumer is cut short
+	if o.meta.DeletionTimestamp != 0 {
+		until = max(until, o.meta.DeletionTimestamp)
+		if m.Drain == nil || until >= o.meta.DrainUntil {
+			return false
+		}
+		o.meta.DrainUntil = until
+	} else {
+		o.meta.DeletionTimestamp, o.meta.DrainUntil = m.At, until
+		o.status.Phase = Deleting
+		o.status.Conditions = []Condition{{
+			CondRemoval, "Draining", "it takes no new messages; what is there goes to consumers until drainUntil",
+		}}
+		if o.queue == nil {
+			o.status.Conditions[0].Message = "it is being stopped"
+		}
+	}
+	o.meta.ResourceVersion = s.version
+	return true
+}
+
+// observe takes a controller's word.
+func (s *State) observe(c *Observe) Result {
+	o := s.findUID(c.Kind, c.UID)
+	if o.meta == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	refuse := func(r Reason, format string, args ...any) Result {
+		return o.result(false, &Error{
+			Reason: r, Kind: c.Kind, Name: o.meta.Name, Message: fmt.Sprintf(format, args...), Now: o.meta.ResourceVersion,
+		})
+	}
+	if err := validateStatus(c.Kind, o.meta.Name, &c.Status); err != nil {
+		return o.result(false, err)
+	}
+	deleting := o.meta.DeletionTimestamp != 0
+	switch {
+	case c.Status.ObservedGeneration > c.Generation || c.Generation > o.meta.Generation:
+		return refuse(Invalid, "generation %d observed while working on %d, and %d stands", c.Status.ObservedGeneration,
+			c.Generation, o.meta.Generation)
+	case c.Status.ObservedGeneration < o.status.ObservedGeneration:
+		return refuse(Conflict, "generation %d was observed before, %d is behind it", o.status.ObservedGeneration,
+			c.Status.ObservedGeneration)
+	case deleting && c.Status.Phase != Deleting:
+		return refuse(Removing, "it is being deleted and cannot be %s any more", c.Status.Phase)
+	case !deleting && (c.Status.Phase == Deleting || c.Status.Destroying):
+		return refuse(Invalid, "nobody asked for its deletion")
+	case o.status.Destroying && !c.Status.Destroying:
+		return refuse(Conflict, "it is being destroyed; that cannot be taken back")
+	case sameStatus(&c.Status, o.status):
+		return o.result(false, nil)
+	}
+	*o.status = c.Status.clone()
+	o.meta.ResourceVersion = s.version
+	return o.result(true, nil)
+}
+
+// remove takes the record away.
+func (s *State) remove(c *Remove) Result {
+	o := s.findUID(c.Kind, c.UID)
+	if o.meta == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	if o.meta.DeletionTimestamp == 0 {
+		return o.result(false, &Error{
+			Reason: Invalid, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion,
+			Message: "nobody asked for its deletion: the record stays",
+		})
+	}
+	delete(s.names, c.UID)
+	if o.queue != nil {
+		delete(s.queues, o.meta.Name)
+	} else {
+		delete(s.connectors, o.meta.Name)
+	}
+	return o.result(true, nil)
+}
+
+func gone(k Kind, uid uint64) *Error {
+	return &Error{Reason: NotFound, Kind: k, Message: fmt.Sprintf("there is none with uid %d", uid)}
+}
+
+func sameQueueSpec(a, b *QueueSpec) bool {
+	return string(appendQueueSpec(nil, a)) == string(appendQueueSpec(nil, b))
+}
+
+func sameConnectorSpec(a, b *ConnectorSpec) bool {
+	return string(appendConnectorSpec(nil, a)) == string(appendConnectorSpec(nil, b))
+}
+
+func sameStatus(a, b *Status) bool {
+	return string(appendStatus(nil, a)) == string(appendStatus(nil, b))
+}
+
+func (s Status) clone() Status {
+	s.Placement, s.Conditions = cloneList(s.Placement), cloneList(s.Conditions)
+	return s
+}
+
+func (q *Queue) clone() Queue {
+	c := *q
+	c.Spec.Placement.Nodes = cloneList(q.Spec.Placement.Nodes)
+	c.Status = q.Status.clone()
+	return c
+}
+
+func (c *Connector) clone() Connector {
+	d := *c
+	d.Spec.Policy = maps.Clone(c.Spec.Policy)
+	d.Status = c.Status.clone()
+	return d
+}
