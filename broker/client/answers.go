@@ -16,7 +16,7 @@ func (p *Producer) read(r *wire.Reader) {
 	err := p.answers(r)
 	p.mu.Lock()
 	p.err = err
-	first, limit := p.window.low, p.window.next
+	first, limit := p.window.low, p.window.high
 	if p.sending != nil {
 		p.sending.CancelWrite(0) // nobody reads it any more
 	}
@@ -147,6 +147,7 @@ func (p *Producer) finish(first, count uint64, result func(uint64, *unanswered) 
 				break
 			}
 			batch[k] = *u
+			u.place = told
 		}
 		p.mu.Unlock()
 		now := time.Now()
@@ -155,9 +156,13 @@ func (p *Producer) finish(first, count uint64, result func(uint64, *unanswered) 
 			r := result(seq, u)
 			r.Seq, r.Latency = seq, now.Sub(u.start)
 			u.done(r)
+			u.held = p.id != "" && !r.Committed && r.Outcome != OK
 		}
 		p.mu.Lock()
-		p.window.release(first, first+uint64(n))
+		for k := range n {
+			p.window.release(first+uint64(k), batch[k].held)
+		}
+		p.window.trim()
 		p.moved.Broadcast()
 		p.mu.Unlock()
 		clear(batch[:n])

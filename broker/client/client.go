@@ -86,6 +86,15 @@ func (c *Client) Close() {
 	c.served.Wait()
 }
 
+// checkNames refuses what no frame can carry.
+func checkNames(queue, id string) error {
+	if len(queue) > wire.QueueMax || len(id) > wire.IDMax {
+		return &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf(
+			"A queue name has at most %d bytes, an id %d", wire.QueueMax, wire.IDMax)}
+	}
+	return nil
+}
+
 // open starts a stream with its first frame and reads the answer. Nothing was published or taken when
 // it fails.
 func (c *Client) open(ctx context.Context, first wire.Frame) (*quic.Stream, *wire.Reader, *wire.Opened, error) {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"sync"
@@ -43,7 +42,7 @@ type Consumer struct {
 	stream *quic.Stream
 	reader *wire.Reader
 	ended  sync.WaitGroup
-	life   context.Context // ends with the connection, or with Close
+	origin *origin // of large bodies; its life ends with the connection, or with Close
 	end    context.CancelFunc
 
 	mu       sync.Mutex
@@ -68,9 +67,8 @@ type Stale struct {
 
 // Consumer opens a stream to a queue. *wire.Error if the queue does not exist.
 func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) (*Consumer, error) {
-	if len(queue) > wire.QueueMax || len(o.Subscription) > wire.IDMax {
-		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf(
-			"A queue name has at most %d bytes, a subscription id %d", wire.QueueMax, wire.IDMax)}
+	if err := checkNames(queue, o.Subscription); err != nil {
+		return nil, err
 	}
 	if o.Credit <= 0 {
 		o.Credit = defaultCredit
@@ -87,7 +85,9 @@ func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) 
 		k.limit = opened.Delivered + o.Limit
 	}
 	k.moved = sync.NewCond(&k.mu)
-	k.life, k.end = context.WithCancel(c.conn.Context())
+	life, end := context.WithCancel(c.conn.Context())
+	k.end = end
+	k.origin = &origin{bodies: &c.bodies, life: life, lost: k.bodyLost}
 	k.grantLocked() // not shared yet
 	k.ended.Go(k.write)
 	k.ended.Go(k.read)
@@ -174,7 +174,8 @@ func (k *Consumer) readEnded(err error) error {
 }
 
 func (k *Consumer) deliver(f *wire.Deliver) error {
-	d := newDelivery(k, f)
+	d := newDelivery(k.queue, f, k.origin)
+	d.consumer = k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
@@ -189,6 +190,16 @@ func (k *Consumer) deliver(f *wire.Deliver) error {
 	k.ready = append(k.ready, d)
 	k.moved.Broadcast()
 	return nil
+}
+
+// bodyLost says why a body's stream did not come.
+func (k *Consumer) bodyLost(err error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return ErrBodyGone
+	}
+	return k.c.lost(err)
 }
 
 func (k *Consumer) settled(f *wire.Settled) error {

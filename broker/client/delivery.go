@@ -11,6 +11,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/zeebo/xxh3"
 
+	"weida/broker/endpoint"
 	"weida/broker/wire"
 )
 
@@ -22,20 +23,30 @@ type Delivery struct {
 	Term    uint64
 	Length  int64 // of the body, in bytes
 	Digest  [16]byte
+	// Producer and Seq are who published it, and as which of its messages; empty and 0 without a producer id.
+	Producer string
+	Seq      uint64
 
-	consumer *Consumer
+	consumer *Consumer  // nil: peeked at
 	large    *largeBody // or nil
 	body     io.Reader
 }
 
-func newDelivery(k *Consumer, f *wire.Deliver) *Delivery {
+// origin is where the bodies of deliveries come from.
+type origin struct {
+	bodies *endpoint.BodyStreams
+	life   context.Context   // ends when no body comes any more
+	lost   func(error) error // says why
+}
+
+func newDelivery(queue string, f *wire.Deliver, from *origin) *Delivery {
 	d := &Delivery{
-		Queue: k.queue, Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Digest: f.Digest,
-		Length: int64(len(f.Body)), consumer: k,
+		Queue: queue, Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Digest: f.Digest,
+		Length: int64(len(f.Body)), Producer: f.Producer, Seq: f.Seq,
 	}
 	if f.Large {
 		d.Length = int64(f.Length)
-		d.large = &largeBody{k: k, id: f.Stream, offset: f.Offset, length: f.Length}
+		d.large = &largeBody{from: from, id: f.Stream, offset: f.Offset, length: f.Length}
 		d.body = newProved(d.large, d.Length, d.Digest)
 	} else {
 		d.body = newProved(bytes.NewReader(bytes.Clone(f.Body)), d.Length, d.Digest)
@@ -57,6 +68,9 @@ func (d *Delivery) Release(ctx context.Context) error { return d.settle(ctx, wir
 func (d *Delivery) Reject(ctx context.Context) error { return d.settle(ctx, wire.Reject) }
 
 func (d *Delivery) settle(ctx context.Context, v wire.Verb) error {
+	if d.consumer == nil {
+		return ErrPeeked
+	}
 	return d.consumer.settle(ctx, &wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: v})
 }
 
@@ -73,7 +87,7 @@ var ErrBodyGone = errors.New("client: a large body is read before the next deliv
 
 // largeBody is a body on a stream of its own, which is taken when its first byte is asked for.
 type largeBody struct {
-	k      *Consumer
+	from   *origin
 	id     uint64
 	offset uint64
 	length uint64
@@ -104,9 +118,9 @@ func (b *largeBody) begin() error {
 	if b.taken.Swap(true) {
 		return ErrBodyGone // discarded at this moment
 	}
-	stream, err := b.k.c.bodies.Take(b.k.life, b.id)
+	stream, err := b.from.bodies.Take(b.from.life, b.id)
 	if err != nil {
-		return b.k.bodyLost()
+		return b.from.lost(context.Cause(b.from.life))
 	}
 	b.stream.Store(stream)
 	if b.gone.Load() {
@@ -125,23 +139,13 @@ func (b *largeBody) begin() error {
 	return nil
 }
 
-// bodyLost says why a body's stream did not come.
-func (k *Consumer) bodyLost() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closing {
-		return ErrBodyGone
-	}
-	return k.c.lost(context.Cause(k.life))
-}
-
 // discard may be called by another goroutine than the reader, and more than once.
 func (b *largeBody) discard() {
 	if b.gone.Swap(true) {
 		return
 	}
 	if !b.taken.Swap(true) {
-		b.k.c.bodies.Drop(b.id)
+		b.from.bodies.Drop(b.id)
 	} else if s := b.stream.Load(); s != nil {
 		s.CancelRead(0) // after the end it does nothing
 	}

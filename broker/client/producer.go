@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -18,6 +17,9 @@ type Message struct {
 	Body   io.Reader
 	Length int64     // of the body in bytes; below 0 means "until its end", which has to come within wire.InlineMax
 	Want   wire.Want // zero: the producer's
+	// Seq is the message's sequence; 0 is the producer's next. A sequence that was sent is sent again
+	// under the same number only if it was refused or indeterminate.
+	Seq uint64
 }
 
 // Outcome is how a publish ended.
@@ -46,6 +48,10 @@ type Result struct {
 // ProducerOptions say how to publish. Want is required.
 type ProducerOptions struct {
 	Want wire.Want // required
+	// ID is the producer id, at most 64 bytes, bound to the identity that uses it first. With one the
+	// queue knows a message that it has by its sequence and never stores it twice. Without, sequences
+	// count from 1 and are forgotten with the producer.
+	ID string
 	// Window is how many messages may lie between the oldest without an answer and the newest, both
 	// counted; 1024 if zero, never more than the broker allows.
 	Window int
@@ -67,6 +73,7 @@ var errClosed = errors.New("client: it is closed")
 // Producer publishes to one queue.
 type Producer struct {
 	c      *Client
+	id     string
 	want   wire.Want
 	opened wire.Opened
 	stream *quic.Stream
@@ -86,13 +93,14 @@ type Producer struct {
 	lost    bool             // guarded by mu; err made messages indeterminate
 }
 
-// Producer opens a stream to a queue. *wire.Error if the queue does not exist or cannot offer the want.
+// Producer opens a stream to a queue. *wire.Error if the queue does not exist or cannot offer the want, or
+// if the id is another identity's.
 func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) (*Producer, error) {
 	if err := o.Want.Validate(); err != nil {
 		return nil, &wire.Error{Code: wire.NoLevel, Detail: err.Error()}
 	}
-	if len(queue) > wire.QueueMax {
-		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("A name has at most %d bytes", wire.QueueMax)}
+	if err := checkNames(queue, o.ID); err != nil {
+		return nil, err
 	}
 	if o.Window <= 0 {
 		o.Window = windowDefault
@@ -100,7 +108,7 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	if o.WindowBytes <= 0 {
 		o.WindowBytes = windowBytesDefault
 	}
-	stream, r, opened, err := c.open(ctx, &wire.OpenProducer{Queue: queue, Want: o.Want})
+	stream, r, opened, err := c.open(ctx, &wire.OpenProducer{Queue: queue, Producer: o.ID, Want: o.Want})
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +119,8 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	messages := min(uint64(o.Window), opened.InFlight, windowMax)
 	bytes := min(uint64(o.WindowBytes), opened.InFlightSize)
 	p := &Producer{
-		c: c, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
-		window: newWindow(int(messages), int64(bytes)),
+		c: c, id: o.ID, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
+		window: newWindow(int(messages), int64(bytes), max(opened.Next, 1)),
 	}
 	p.moved = sync.NewCond(&p.mu)
 	p.ended.Go(p.write)
@@ -122,6 +130,14 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 
 // Offer is the strongest evidence the queue gives.
 func (p *Producer) Offer() wire.Evidence { return p.opened.Offer }
+
+// Next is the sequence of the next message that names none: for a producer with an id one above all that
+// the queue has seen of it, or that were sent since.
+func (p *Producer) Next() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.window.next
+}
 
 // Publish sends one message and waits for its end. When ctx ends first the message is indeterminate.
 func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
@@ -171,10 +187,10 @@ func (p *Producer) wakeAll() {
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limit := p.window.next
+	limit := p.window.high
 	stop := context.AfterFunc(ctx, p.wakeAll)
 	defer stop()
-	for p.window.low < limit {
+	for p.window.busy(limit) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

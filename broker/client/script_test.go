@@ -141,6 +141,11 @@ var (
 // producer opens a producer whose broker allows so much.
 func (s *script) producer(o client.ProducerOptions, inFlight, size uint64) (*client.Producer, *side) {
 	s.t.Helper()
+	return s.opened(o, &wire.Opened{Offer: flushed, MessageMax: 1 << 30, InFlight: inFlight, InFlightSize: size})
+}
+
+func (s *script) opened(o client.ProducerOptions, answer *wire.Opened) (*client.Producer, *side) {
+	s.t.Helper()
 	type made struct {
 		p   *client.Producer
 		err error
@@ -151,10 +156,10 @@ func (s *script) producer(o client.ProducerOptions, inFlight, size uint64) (*cli
 		ch <- made{p, err}
 	}()
 	b, f := s.accept()
-	if open, ok := f.(*wire.OpenProducer); !ok || open.Queue != "demo" || open.Want != o.Want || open.Producer != "" {
+	if open, ok := f.(*wire.OpenProducer); !ok || open.Queue != "demo" || open.Want != o.Want || open.Producer != o.ID {
 		s.t.Fatalf("opened with %+v", f)
 	}
-	b.send(&wire.Opened{Offer: flushed, MessageMax: 1 << 30, InFlight: inFlight, InFlightSize: size})
+	b.send(answer)
 	m := <-ch
 	if m.err != nil {
 		s.t.Fatal(m.err)

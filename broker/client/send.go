@@ -40,10 +40,11 @@ func (p *Producer) Send(ctx context.Context, m Message, done func(Result)) error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.waitRoom(ctx, int64(len(body))); err != nil {
+	seq, err := p.waitRoom(ctx, m.Seq, int64(len(body)))
+	if err != nil {
 		return err
 	}
-	p.enqueue(&wire.Publish{Want: m.Want, Body: body}, done)
+	p.enqueue(&wire.Publish{Seq: seq, Want: m.Want, Body: body}, done)
 	return nil
 }
 
@@ -68,34 +69,39 @@ func readSmall(m Message) ([]byte, error) {
 	return b, nil
 }
 
-// waitRoom waits, with mu held, until the window has a place. Only the holder of the order token adds to
-// the window, so the place stays.
-func (p *Producer) waitRoom(ctx context.Context, size int64) error {
-	err := p.wait(ctx, func() bool { return p.closing || p.err != nil || p.window.room(size) })
+// waitRoom waits, with mu held, until the window has a place for seq, or for the next sequence if that is 0.
+// Only the holder of the order token adds to the window, so the place stays.
+func (p *Producer) waitRoom(ctx context.Context, seq uint64, size int64) (uint64, error) {
+	if seq == 0 {
+		seq = p.window.next
+	}
+	if refused := p.window.refusal(seq); refused != nil {
+		return 0, refused
+	}
+	err := p.wait(ctx, func() bool { return p.closing || p.err != nil || p.window.room(seq, size) })
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case p.err != nil:
-		return p.err
+		return 0, p.err
 	case p.closing:
-		return errClosed
+		return 0, errClosed
 	}
-	return nil
+	return seq, nil
 }
 
-// enqueue gives the message its sequence, with mu held and room in the window.
-func (p *Producer) enqueue(f *wire.Publish, done func(Result)) uint64 {
+// enqueue takes the message in, with mu held and room in the window.
+func (p *Producer) enqueue(f *wire.Publish, done func(Result)) {
 	want := f.Want
 	if want.IsZero() {
 		want = p.want
 	}
-	f.Seq = p.window.add(unanswered{start: time.Now(), size: int64(len(f.Body)), want: want, done: done})
+	p.window.add(f.Seq, unanswered{start: time.Now(), size: int64(len(f.Body)), want: want, done: done})
 	f.Low = p.window.low
 	if len(p.buf) == 0 {
 		p.moved.Broadcast()
 	}
 	p.buf = wire.Append(p.buf, f)
-	return f.Seq
 }
 
 // pieceSize is the memory for a large body under way, in bytes.
@@ -105,7 +111,7 @@ const pieceSize = 256 << 10
 // would hold its place at the broker for ever.
 func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) error {
 	p.mu.Lock()
-	err := p.waitRoom(ctx, 0)
+	seq, err := p.waitRoom(ctx, m.Seq, 0)
 	p.mu.Unlock()
 	if err != nil {
 		return err
@@ -117,7 +123,7 @@ func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) 
 		}
 		return p.c.lost(err)
 	}
-	f := &wire.Publish{Want: m.Want, Large: true, Stream: uint64(to.StreamID()), Length: uint64(m.Length)}
+	f := &wire.Publish{Seq: seq, Want: m.Want, Large: true, Stream: uint64(to.StreamID()), Length: uint64(m.Length)}
 	p.mu.Lock()
 	if p.err != nil {
 		err = p.err
@@ -125,7 +131,7 @@ func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) 
 		to.CancelWrite(0)
 		return err
 	}
-	seq := p.enqueue(f, done)
+	p.enqueue(f, done)
 	p.sending = to
 	p.mu.Unlock()
 

@@ -6,65 +6,137 @@ import (
 	"weida/broker/wire"
 )
 
+// place says what is known of one sequence of the window.
+type place uint8
+
+const (
+	free    place = iota // never sent, or resolved
+	waiting              // sent or to be sent; no answer yet
+	told                 // answered; its done has not returned yet
+	gap                  // answered, but it is not in the queue for certain: it may be sent again
+)
+
 // unanswered is a message that has no answer yet.
 type unanswered struct {
-	start    time.Time
-	size     int64 // inline bytes
-	want     wire.Want
-	cause    error // why its body was not sent whole, if it was not
-	answered bool
-	done     func(Result)
+	place place
+	start time.Time
+	size  int64 // inline bytes
+	want  wire.Want
+	cause error // why its body was not sent whole, if it was not
+	done  func(Result)
+	held  bool // it ended as a gap
 }
 
-// window holds the messages with sequences [low, next): from the lowest without an answer on. An answer
-// may come out of turn; its place is free once all before it have theirs, so that low bounds what a
-// broker has to remember.
+// window holds the messages with sequences [low, high): from the lowest that is not resolved on. An
+// answer may come out of turn; its place is free once all before it have theirs, so that low bounds
+// what a broker has to remember. Gaps hold low as long as nobody needs their place.
 type window struct {
 	slots     []unanswered // by sequence, modulo its length
-	low, next uint64
-	size      int64 // inline bytes of [low, next) without an answer
+	low, high uint64
+	next      uint64 // the sequence of a message that names none; never below high
+	fresh     bool   // nothing was added yet: the first message may be older than next
+	size      int64  // inline bytes of messages that wait
+	count     int    // of messages that wait or whose done runs
 	sizeMax   int64
 }
 
-func newWindow(messages int, bytes int64) window {
-	return window{slots: make([]unanswered, messages), low: 1, next: 1, sizeMax: bytes}
+func newWindow(messages int, bytes int64, next uint64) window {
+	return window{
+		slots: make([]unanswered, messages), low: next, high: next, next: next, fresh: true, sizeMax: bytes,
+	}
 }
 
-// room says whether a message fits. One that is larger than the whole window goes alone.
-func (w *window) room(size int64) bool {
-	return w.next-w.low < uint64(len(w.slots)) && (w.size == 0 || w.size+size <= w.sizeMax)
+func (w *window) at(seq uint64) *unanswered { return &w.slots[seq%uint64(len(w.slots))] }
+
+// room says whether the message fits, giving gaps up for it if it must. A message larger than the
+// whole window goes alone.
+func (w *window) room(seq uint64, size int64) bool {
+	if w.size > 0 && w.size+size > w.sizeMax {
+		return false
+	}
+	for w.low < w.high && seq >= w.low+uint64(len(w.slots)) {
+		if w.at(w.low).place != gap {
+			return false
+		}
+		w.at(w.low).place = free
+		w.trim()
+	}
+	return true
 }
 
-// add takes a message in, for which there must be room, and returns its sequence.
-func (w *window) add(u unanswered) uint64 {
-	if w.next-w.low >= uint64(len(w.slots)) {
+// refusal says why a sequence cannot be sent, or nil. Its place is never taken by another message while
+// the sender has the order token.
+func (w *window) refusal(seq uint64) *wire.Error {
+	switch {
+	case seq >= w.high || w.fresh:
+		return nil
+	case seq < w.low:
+		return &wire.Error{Code: wire.SequenceRetired, Detail: "What is older than the window was given up"}
+	}
+	switch w.at(seq).place {
+	case waiting, told:
+		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence is under way"}
+	case free:
+		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence was answered, or passed over"}
+	}
+	return nil
+}
+
+// add takes a message in, for which there must be room.
+func (w *window) add(seq uint64, u unanswered) {
+	if w.fresh || w.low == w.high && seq >= w.high {
+		w.fresh = false
+		w.low, w.high = seq, seq
+	}
+	if seq < w.low || seq >= w.low+uint64(len(w.slots)) || seq < w.high && w.at(seq).place != gap {
 		panic("bug: client: no room in the window")
 	}
-	seq := w.next
-	w.slots[seq%uint64(len(w.slots))] = u
+	u.place = waiting
+	*w.at(seq) = u
 	w.size += u.size
-	w.next++
-	return seq
+	w.count++
+	w.high = max(w.high, seq+1)
+	w.next = max(w.next, w.high)
 }
 
 // get returns the message of that sequence if it waits for an answer, or nil.
 func (w *window) get(seq uint64) *unanswered {
-	if seq < w.low || seq >= w.next {
+	if seq < w.low || seq >= w.high {
 		return nil
 	}
-	if u := &w.slots[seq%uint64(len(w.slots))]; !u.answered {
+	if u := w.at(seq); u.place == waiting {
 		return u
 	}
 	return nil
 }
 
-// release frees the places of messages [first, limit), which have been answered.
-func (w *window) release(first, limit uint64) {
-	for seq := first; seq < limit; seq++ {
-		w.size -= w.slots[seq%uint64(len(w.slots))].size
-		w.slots[seq%uint64(len(w.slots))] = unanswered{answered: true}
+// release ends a message whose done has returned.
+func (w *window) release(seq uint64, held bool) {
+	u := w.at(seq)
+	w.size -= u.size
+	w.count--
+	*u = unanswered{}
+	if held {
+		u.place = gap
 	}
-	for w.low < w.next && w.slots[w.low%uint64(len(w.slots))].done == nil {
+}
+
+// busy says whether a message below limit waits, or its done runs.
+func (w *window) busy(limit uint64) bool {
+	if w.count == 0 {
+		return false
+	}
+	for seq := w.low; seq < min(limit, w.high); seq++ {
+		if p := w.at(seq).place; p == waiting || p == told {
+			return true
+		}
+	}
+	return false
+}
+
+// trim moves low to the first message that is not resolved.
+func (w *window) trim() {
+	for w.low < w.high && w.at(w.low).place == free {
 		w.low++
 	}
 }

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/wire"
+)
+
+// PeekOptions say what to look at. The zero value is everything that is in the queue.
+type PeekOptions struct {
+	From  uint64 // lowest offset
+	Count uint64 // at most so many messages; no bound if zero
+}
+
+// ErrPeeked is a settle of a message that was only looked at.
+var ErrPeeked = errors.New("client: a message that was peeked at is nobody's delivery and cannot be settled; " +
+	"nothing was changed; consume the queue instead")
+
+// peekPage bounds the messages asked for at once.
+const peekPage = 1024
+
+// Peek yields messages of a queue in order of offset, without taking them: nothing changes by it, and
+// they cannot be settled (ErrPeeked). A Delivery's Attempt is the number of deliveries made so far. Messages
+// that come or go meanwhile may be seen or not. Only the last comes with an error: *wire.Error, such as
+// wire.UnknownQueue, or that of the connection, or ctx's. A large body has to be read before the next message
+// is asked for.
+func (c *Client) Peek(ctx context.Context, queue string, o PeekOptions) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		if err := checkNames(queue, ""); err != nil {
+			yield(nil, err)
+			return
+		}
+		from, left := o.From, o.Count
+		if left == 0 {
+			left = ^uint64(0)
+		}
+		for left > 0 {
+			page := &peek{c: c, queue: queue, from: from, count: min(left, peekPage)}
+			end, seen, err := page.run(ctx, yield)
+			switch {
+			case err != nil:
+				yield(nil, err)
+				return
+			case end == nil || !end.More: // nobody wants more, or there is none
+				return
+			case end.Next <= from:
+				yield(nil, broke("a peek from offset %d went on at %d", from, end.Next))
+				return
+			}
+			from, left = end.Next, left-seen
+		}
+	}
+}
+
+// peek is one stream that shows messages.
+type peek struct {
+	c           *Client
+	queue       string
+	from, count uint64
+}
+
+// run yields what one stream shows. No end and no error: the caller wants no more.
+func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wire.PeekEnd, uint64, error) {
+	ctx, cancel := context.WithCancel(ctx) // the bodies end with the page
+	defer cancel()
+	stream, r, err := p.c.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer abandon(stream)
+	defer context.AfterFunc(ctx, func() { abandon(stream) })()
+	next := p.from
+	for seen := uint64(0); ; seen++ {
+		f, err := r.Next()
+		if err != nil {
+			return nil, seen, p.c.unanswered(ctx, err)
+		}
+		switch f := f.(type) {
+		case *wire.PeekEnd:
+			return f, seen, nil
+		case *wire.ErrorFrame:
+			return nil, seen, &wire.Error{Code: f.Code, Detail: f.Detail}
+		case *wire.Deliver:
+			if seen == p.count || f.Offset < next {
+				return nil, seen, broke("it answered a peek with offset %d, which was not asked for", f.Offset)
+			}
+			next = f.Offset + 1
+			if !p.show(ctx, f, yield) {
+				return nil, seen, nil
+			}
+		default:
+			return nil, seen, broke("it answered a peek with %v", f.Type())
+		}
+	}
+}
+
+func (p *peek) show(ctx context.Context, f *wire.Deliver, yield func(*Delivery, error) bool) bool {
+	d := newDelivery(p.queue, f, &origin{bodies: &p.c.bodies, life: ctx, lost: p.c.lost})
+	defer d.discard()
+	return yield(d, nil)
+}
+
+// ask sends the one frame of a request and leaves the answer to be read.
+func (c *Client) ask(ctx context.Context, request wire.Frame) (*quic.Stream, *wire.Reader, error) {
+	stream, err := c.conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, nil, c.unopened(ctx, err)
+	}
+	_, err = stream.Write(wire.Append(nil, request))
+	if err == nil {
+		err = stream.Close()
+	}
+	if err != nil {
+		abandon(stream)
+		return nil, nil, c.unanswered(ctx, err)
+	}
+	return stream, wire.NewReader(stream), nil
+}
+
+// unanswered says why a request has no answer.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.lost(err)
+}
