@@ -31,17 +31,23 @@ type Registry struct {
 
 // Live is a queue as it runs. Every message is counted once: In = Ready + Unsettled + the outs.
 type Live struct {
-	Leader string // name of the node
-	Term   uint64
+	Leader string `json:"leader"` // name of the node
+	Term   uint64 `json:"term"`
 
-	In, Ready, Unsettled       uint64
-	Accepted, Rejected, Purged uint64 // out, by reason
-	Released                   uint64 // came back
-	Bytes                      uint64 // of bodies, ready and unsettled
-	DiskBytes                  uint64 // of the queue's directory
-	Subscriptions, Consumers   int
-	Producers                  int
-	Trouble                    string // why it takes no messages, "" if it does
+	In        uint64 `json:"in"`
+	Ready     uint64 `json:"ready"`
+	Unsettled uint64 `json:"unsettled"`
+	Accepted  uint64 `json:"accepted"` // out, as the next two
+	Rejected  uint64 `json:"rejected"`
+	Purged    uint64 `json:"purged"`
+	Released  uint64 `json:"released"`  // came back
+	Bytes     uint64 `json:"bytes"`     // of bodies, ready and unsettled
+	DiskBytes uint64 `json:"diskBytes"` // of the queue's directory
+
+	Subscriptions int    `json:"subscriptions"`
+	Consumers     int    `json:"consumers"`
+	Producers     int    `json:"producers"`
+	Trouble       string `json:"trouble"` // why it takes no messages, "" if it does
 }
 
 // Problem is one thing that is not as it should be: what, what it means for the data, what to do.
@@ -58,27 +64,27 @@ type Health struct {
 	Ready []Problem
 }
 
-// Counters of a node. Durations are in nanoseconds.
+// Counters of a node. Durations are in seconds.
 type Counters struct {
-	Connections      int
-	ConnectionsTotal uint64
-	Refusals         map[string]uint64 // by name of the code
-	Published        map[string]uint64 // by level of evidence: messages answered
-	Indeterminate    uint64
-	Delivered        uint64
-	Settled          uint64
-	BodyBytes        uint64 // in flight, of large bodies
+	Connections      int               `json:"connections"`
+	ConnectionsTotal uint64            `json:"connectionsTotal"`
+	Refusals         map[string]uint64 `json:"refusals"`  // by name of the code
+	Published        map[string]uint64 `json:"published"` // by level of evidence: messages answered
+	Indeterminate    uint64            `json:"indeterminate"`
+	Delivered        uint64            `json:"delivered"`
+	Settled          uint64            `json:"settled"`
+	BodyBytes        uint64            `json:"bodyBytes"` // in flight, of large bodies
 
-	FlushRounds  uint64
-	FlushFiles   uint64 // files made durable in these rounds
-	FlushErrors  uint64
-	FlushSeconds Histogram
+	FlushRounds  uint64    `json:"flushRounds"`
+	FlushFiles   uint64    `json:"flushFiles"` // files made durable in these rounds
+	FlushErrors  uint64    `json:"flushErrors"`
+	FlushSeconds Histogram `json:"flushSeconds"`
 }
 
 // Histogram is a histogram with upper bounds in rising order and the count below each; Count is of all.
 type Histogram struct {
-	Bounds []float64 // seconds
-	Counts []uint64  // cumulative, as long as Bounds
-	Count  uint64
-	Sum    float64 // seconds
+	Bounds []float64 `json:"bounds"` // seconds
+	Counts []uint64  `json:"counts"` // cumulative, as long as Bounds
+	Count  uint64    `json:"count"`
+	Sum    float64   `json:"sum"` // seconds
 }

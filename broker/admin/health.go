@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"weida/broker/control"
+)
+
+// problemsShown bounds the lines of a health text that nobody asked to be verbose.
+const problemsShown = 100
+
+// healthBody is the JSON form of a health answer.
+type healthBody struct {
+	OK       bool      `json:"ok"`
+	Problems []Problem `json:"problems"`
+}
+
+func (h *handler) livez(w http.ResponseWriter, r *http.Request) error {
+	return answerHealth(w, r, h.node.Health().Alive)
+}
+
+// readyz shows what keeps traffic away; a node that has to be restarted is not ready either.
+func (h *handler) readyz(w http.ResponseWriter, r *http.Request) error {
+	health := h.node.Health()
+	return answerHealth(w, r, append(append([]Problem(nil), health.Alive...), health.Ready...))
+}
+
+func answerHealth(w http.ResponseWriter, r *http.Request, problems []Problem) error {
+	q, err := query(r, "verbose")
+	if err != nil {
+		return err
+	}
+	_, verbose := q["verbose"]
+	status := http.StatusOK
+	if len(problems) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		body := healthBody{OK: len(problems) == 0, Problems: problems}
+		if problems == nil {
+			body.Problems = []Problem{}
+		}
+		writeJSON(w, status, body)
+		return nil
+	}
+	write(w, status, "text/plain; charset=utf-8", healthText(problems, verbose))
+	return nil
+}
+
+// healthText is one problem a line.
+func healthText(problems []Problem, verbose bool) []byte {
+	if len(problems) == 0 {
+		return []byte("ok\n")
+	}
+	var b strings.Builder
+	for i, p := range problems {
+		if i == problemsShown && !verbose {
+			fmt.Fprintf(&b, "and %d more\n", len(problems)-i)
+			break
+		}
+		line := p.Object + ": " + p.What
+		if verbose {
+			line += " " + p.Effect + " " + p.Remedy
+		}
+		b.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	return []byte(b.String())
+}
+
+func (h *handler) version(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, http.StatusOK, h.o.Version)
+	return nil
+}
+
+// Status is the answer of GET /v1/status: a node in one look, of bounded size whatever the number of queues.
+type Status struct {
+	Node            string    `json:"node"`
+	Version         Version   `json:"version"`
+	ResourceVersion uint64    `json:"resourceVersion"`
+	Alive           []Problem `json:"alive"` // at most 100; the text forms tell all
+	Ready           []Problem `json:"ready"` // at most 100
+	Queues          Sums      `json:"queues"`
+	Connectors      Sums      `json:"connectors"`
+	Counters        Counters  `json:"counters"`
+}
+
+// Sums adds up the resources of one kind.
+type Sums struct {
+	Count    int                   `json:"count"`
+	Phases   map[control.Phase]int `json:"phases"`
+	Served   int                   `json:"served"`   // by this node
+	Troubled int                   `json:"troubled"` // served, and taking no messages
+
+	Ready         uint64 `json:"ready"`
+	Unsettled     uint64 `json:"unsettled"`
+	Bytes         uint64 `json:"bytes"`
+	DiskBytes     uint64 `json:"diskBytes"`
+	Subscriptions int    `json:"subscriptions"`
+	Consumers     int    `json:"consumers"`
+	Producers     int    `json:"producers"`
+}
+
+var phases = []control.Phase{control.Pending, control.Ready, control.Degraded, control.Deleting}
+
+func newSums() Sums {
+	s := Sums{Phases: make(map[control.Phase]int)}
+	for _, p := range phases {
+		s.Phases[p] = 0
+	}
+	return s
+}
+
+func (s *Sums) phase(p control.Phase) {
+	s.Count++
+	s.Phases[p]++
+}
+
+func (s *Sums) add(l Live) {
+	s.Served++
+	if l.Trouble != "" {
+		s.Troubled++
+	}
+	s.Ready += l.Ready
+	s.Unsettled += l.Unsettled
+	s.Bytes += l.Bytes
+	s.DiskBytes += l.DiskBytes
+	s.Subscriptions += l.Subscriptions
+	s.Consumers += l.Consumers
+	s.Producers += l.Producers
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	reg, health := h.node.Registry(), h.node.Health()
+	s := Status{
+		Node: h.o.Node, Version: h.o.Version, ResourceVersion: reg.Version,
+		Alive: first(health.Alive), Ready: first(health.Ready),
+		Queues: newSums(), Connectors: newSums(), Counters: h.node.Counters(),
+	}
+	for i := range reg.Queues {
+		s.Queues.phase(reg.Queues[i].Status.Phase)
+		if l, ok := h.node.Live(reg.Queues[i].Metadata.UID); ok {
+			s.Queues.add(l)
+		}
+	}
+	for i := range reg.Connectors {
+		s.Connectors.phase(reg.Connectors[i].Status.Phase)
+	}
+	writeJSON(w, http.StatusOK, s)
+	return nil
+}
+
+func first(problems []Problem) []Problem {
+	return append([]Problem{}, problems[:min(len(problems), problemsShown)]...)
+}

@@ -1,0 +1,347 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"weida/broker/control"
+	"weida/broker/wire"
+)
+
+// bodyMax bounds the body of a request.
+const bodyMax = 1 << 20
+
+// Queue is a queue as it is answered: the committed resource, and what the node knows of its run time.
+type Queue struct {
+	control.Queue
+	Live    *Live `json:"live"`              // nil: this node does not serve it
+	Changed *bool `json:"changed,omitempty"` // of a mutation's answer
+}
+
+// Connector is a connector as it is answered.
+type Connector struct {
+	control.Connector
+	Live    *Live `json:"live"`              // nil: this node does not serve it
+	Changed *bool `json:"changed,omitempty"` // of a mutation's answer
+}
+
+// gone is the answer to a deletion that left nothing.
+type gone struct {
+	Kind     control.Kind     `json:"kind"`
+	Metadata control.Metadata `json:"metadata"`
+	Changed  bool             `json:"changed"`
+}
+
+// kind is one kind of resource with its ways through the registry.
+type kind struct {
+	kind  control.Kind
+	list  string // the kind of a list of them
+	count func(*Registry) int
+	meta  func(*Registry, int) *control.Metadata
+	view  func(Node, *Registry, int) any
+}
+
+var queues = kind{
+	kind:  control.KindQueue,
+	list:  "QueueList",
+	count: func(r *Registry) int { return len(r.Queues) },
+	meta:  func(r *Registry, i int) *control.Metadata { return &r.Queues[i].Metadata },
+	view:  func(n Node, r *Registry, i int) any { return viewQueue(n, &r.Queues[i], nil) },
+}
+
+var connectors = kind{
+	kind:  control.KindConnector,
+	list:  "ConnectorList",
+	count: func(r *Registry) int { return len(r.Connectors) },
+	meta:  func(r *Registry, i int) *control.Metadata { return &r.Connectors[i].Metadata },
+	view:  func(n Node, r *Registry, i int) any { return viewConnector(n, &r.Connectors[i], nil) },
+}
+
+func viewQueue(n Node, q *control.Queue, changed *bool) *Queue {
+	return &Queue{Queue: *q, Live: live(n, q.Metadata.UID), Changed: changed}
+}
+
+func viewConnector(n Node, c *control.Connector, changed *bool) *Connector {
+	return &Connector{Connector: *c, Live: live(n, c.Metadata.UID), Changed: changed}
+}
+
+func live(n Node, uid uint64) *Live {
+	if l, ok := n.Live(uid); ok {
+		return &l
+	}
+	return nil
+}
+
+// find returns the place of the first resource whose name is not below name, and whether it is that one.
+func (k kind) find(r *Registry, name string) (int, bool) {
+	n := k.count(r)
+	i := sort.Search(n, func(i int) bool { return k.meta(r, i).Name >= name })
+	return i, i < n && k.meta(r, i).Name == name
+}
+
+// now is a resource as it stands, nil if there is none.
+func (h *handler) now(k kind, name string) any {
+	reg := h.node.Registry()
+	if i, ok := k.find(&reg, name); ok {
+		return k.view(h.node, &reg, i)
+	}
+	return nil
+}
+
+// resource answers for one kind. segment is the rest of the path behind the kind, present if named.
+func (h *handler) resource(w http.ResponseWriter, r *http.Request, k kind, segment string, named bool) error {
+	if !named {
+		switch {
+		case reads(r):
+			return h.all(w, r, k)
+		case r.Method == http.MethodPost:
+			return h.put(w, r, k, control.Create, nil)
+		}
+		return wrongMethod(r, "GET, HEAD, POST")
+	}
+	name, err := unescape(segment)
+	if err != nil {
+		return err
+	}
+	switch {
+	case reads(r):
+		return h.one(w, r, k, name)
+	case r.Method == http.MethodPut:
+		return h.put(w, r, k, control.Apply, &name)
+	case r.Method == http.MethodDelete:
+		return h.remove(w, r, k, name)
+	}
+	return wrongMethod(r, "GET, HEAD, PUT, DELETE")
+}
+
+func unescape(segment string) (string, error) {
+	if strings.Contains(segment, "/") {
+		return "", bad("a name is one segment of the path: write / in it as %%2F")
+	}
+	name, err := url.PathUnescape(segment)
+	switch {
+	case err != nil:
+		return "", bad("the name in the path cannot be read: %v", err)
+	case name == "":
+		return "", bad("the name in the path is empty")
+	case !utf8.ValidString(name):
+		return "", bad("the name in the path is not UTF-8")
+	}
+	return name, nil
+}
+
+// all answers a list, item by item, so that a long one is not held twice.
+func (h *handler) all(w http.ResponseWriter, r *http.Request, k kind) error {
+	q, err := query(r, "limit", "after")
+	if err != nil {
+		return err
+	}
+	reg := h.node.Registry()
+	from, to := 0, k.count(&reg)
+	if after, ok := q["after"]; ok {
+		var found bool
+		if from, found = k.find(&reg, after); found {
+			from++
+		}
+	}
+	next := ""
+	if text, ok := q["limit"]; ok {
+		limit, err := strconv.Atoi(text)
+		if err != nil || limit < 1 {
+			return bad("limit is a whole number above 0, not %q", clip(text))
+		}
+		if limit < to-from {
+			to = from + limit
+			next = k.meta(&reg, to-1).Name
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := bufio.NewWriterSize(w, 32<<10)
+	b.WriteString(`{"kind":"` + k.list + `","resourceVersion":` + strconv.FormatUint(reg.Version, 10) + `,"items":[`)
+	for i := from; i < to; i++ {
+		if i > from {
+			b.WriteByte(',')
+		}
+		item := encode(k.view(h.node, &reg, i))
+		if _, err := b.Write(item[:len(item)-1]); err != nil {
+			return nil // nobody reads it any more
+		}
+	}
+	b.WriteByte(']')
+	if next != "" {
+		name := encode(next)
+		b.WriteString(`,"next":`)
+		b.Write(name[:len(name)-1])
+	}
+	b.WriteString("}\n")
+	missed(b.Flush())
+	return nil
+}
+
+func (h *handler) one(w http.ResponseWriter, r *http.Request, k kind, name string) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	v := h.now(k, name)
+	if v == nil {
+		return refuse(http.StatusNotFound, wire.NoSuchResource, "%s %q", k.kind, clip(name))
+	}
+	writeJSON(w, http.StatusOK, v)
+	return nil
+}
+
+// put answers an apply, whose name is in the path, or a create, whose name is in the body.
+func (h *handler) put(w http.ResponseWriter, r *http.Request, k kind, verb control.Verb, name *string) error {
+	q, err := query(r, "expectedVersion")
+	if err != nil {
+		return err
+	}
+	expected, err := version(q)
+	if err != nil {
+		return err
+	}
+	done, err := h.begin()
+	if err != nil {
+		return err
+	}
+	defer done()
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	m, err := decodeMutation(verb, k.kind, name, expected, body)
+	if err != nil {
+		return err
+	}
+	return h.mutate(w, r, k, m)
+}
+
+func (h *handler) remove(w http.ResponseWriter, r *http.Request, k kind, name string) error {
+	q, err := query(r, "expectedVersion", "drainDeadline")
+	if err != nil {
+		return err
+	}
+	m := control.Mutation{Verb: control.Delete, Kind: k.kind, Name: name}
+	if m.Expected, err = version(q); err != nil {
+		return err
+	}
+	if text, ok := q["drainDeadline"]; ok {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return bad("drainDeadline is a duration such as 30s or 5m, not %q", clip(text))
+		}
+		m.Drain = (*control.Duration)(&d)
+	}
+	done, err := h.begin()
+	if err != nil {
+		return err
+	}
+	defer done()
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(body) != 0 {
+		return wrongField("", "a deletion takes no body")
+	}
+	return h.mutate(w, r, k, m)
+}
+
+// version is the expected version of a query, nil where there is none.
+func version(q map[string]string) (*uint64, error) {
+	text, ok := q["expectedVersion"]
+	if !ok {
+		return nil, nil
+	}
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, bad("expectedVersion is a whole number, not %q", clip(text))
+	}
+	return &v, nil
+}
+
+// begin takes a place among the mutations under way; done gives it back. It stands before the body is read, so that
+// the bodies in memory are bounded too.
+func (h *handler) begin() (done func(), err error) {
+	select {
+	case h.mutating <- struct{}{}:
+		return func() { <-h.mutating }, nil
+	default:
+		return nil, refuse(http.StatusServiceUnavailable, wire.NotCommitted, "%d changes are under way, no more are taken",
+			cap(h.mutating))
+	}
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if e := r.Header.Get("Content-Encoding"); e != "" {
+		return nil, refuse(http.StatusUnsupportedMediaType, wire.BadRequest, "the body is encoded as %q; send it plain",
+			clip(e))
+	}
+	tooLarge := refuse(http.StatusRequestEntityTooLarge, wire.InvalidResource, "the body has more than %d bytes", bodyMax)
+	if r.ContentLength > bodyMax {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge
+	case err != nil:
+		return nil, wrongField("", "the body ended early: %v", err)
+	}
+	return body, nil
+}
+
+// mutate proposes a mutation and answers what became of it.
+func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m control.Mutation) error {
+	ctx, cancel := context.WithTimeout(r.Context(), h.o.MutationTime)
+	defer cancel()
+	res, err := h.node.Mutate(ctx, m)
+	log := h.o.Log.With("verb", m.Verb, "kind", m.Kind, "name", clip(m.Name), "from", r.RemoteAddr)
+	if err != nil {
+		no := notAnswered(err)
+		no.now = h.now(k, m.Name)
+		if no.code == wire.NotCommitted {
+			h.outcomes[outcomeNotCommitted].Add(1)
+		} else {
+			h.outcomes[outcomeIndeterminate].Add(1)
+		}
+		log.Warn("admin mutation has no result", "code", no.code.String(), "err", err)
+		return no
+	}
+	var meta *control.Metadata
+	var view any
+	switch {
+	case res.Queue != nil:
+		meta, view = &res.Queue.Metadata, viewQueue(h.node, res.Queue, &res.Changed)
+	case res.Connector != nil:
+		meta, view = &res.Connector.Metadata, viewConnector(h.node, res.Connector, &res.Changed)
+	}
+	if res.Err != nil {
+		h.outcomes[outcomeRefused].Add(1)
+		log.Info("admin mutation refused", "reason", res.Err.Reason)
+		return refusedBy(res.Err, h.now(k, m.Name))
+	}
+	h.outcomes[outcomeDone].Add(1)
+	log.Info("admin mutation done", "changed", res.Changed)
+	status := http.StatusOK
+	switch {
+	case meta == nil: // deleted, and nothing is left to show
+		view = gone{m.Kind, control.Metadata{Name: m.Name}, res.Changed}
+	case meta.DeletionTimestamp != 0:
+		status = http.StatusAccepted
+	case res.Changed && meta.UID == meta.ResourceVersion: // made by the entry that changed it last
+		status = http.StatusCreated
+	}
+	writeJSON(w, status, view)
+	return nil
+}
