@@ -127,6 +127,15 @@ func (s *State) find(k Kind, name string) object {
 	return object{}
 }
 
+// objectOf returns the resource with that uid, of either kind; its meta is nil if there is none.
+func (s *State) objectOf(uid uint64) object {
+	n, ok := s.names[uid]
+	if !ok {
+		return object{}
+	}
+	return s.find(n.kind, n.name)
+}
+
 func (s *State) findUID(k Kind, uid uint64) object {
 	if n, ok := s.names[uid]; ok && n.kind == k {
 		return s.find(k, n.name)
@@ -293,11 +302,9 @@ func (s *State) delete(m *Mutation, o object) bool {
 	} else {
 		o.meta.DeletionTimestamp, o.meta.DrainUntil = m.At, until
 		o.status.Phase = Deleting
-		o.status.Conditions = []Condition{{
-			CondRemoval, "Draining", "it takes no new messages; what is there goes to consumers until drainUntil",
-		}}
+		o.status.Conditions = []Condition{draining}
 		if o.queue == nil {
-			o.status.Conditions[0].Message = "it is being stopped"
+			o.status.Conditions = []Condition{{CondRemoval, "Stopping", "it is being stopped"}}
 		}
 	}
 	o.meta.ResourceVersion = s.version
