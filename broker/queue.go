@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -216,7 +215,9 @@ func (c cursor) applied(effects []queue.Effect, all []cursor) []cursor {
 func (q *nodeQueue) act(i raftstore.Index) {
 	for _, e := range q.effects {
 		if e.Kind == queue.Freed {
-			q.group.Release(raftstore.BodyRef{Term: raftstore.Term(e.Ref.Term), Seq: e.Ref.Seq})
+			for n := range e.Count {
+				q.group.Release(raftstore.BodyRef{Term: raftstore.Term(e.Ref.Term), Seq: e.Ref.Seq + n})
+			}
 			continue
 		}
 		if e.Session == 0 || e.Kind == queue.Published {
@@ -330,24 +331,39 @@ func (q *nodeQueue) Bodies(yield func(raftstore.BodyRef) bool) {
 	})
 }
 
-// snapshot is the state's bytes as of one moment; they are few, so they are taken at once.
-type snapshot []byte
+// snapshot is the state as of one moment.
+type snapshot struct{ view *queue.View }
 
-func (s snapshot) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(s)
-	return int64(n), err
+func (s snapshot) WriteTo(w io.Writer) (written int64, err error) {
+	s.view.Pieces(func(b []byte) bool {
+		var n int
+		n, err = w.Write(b)
+		written += int64(n)
+		return err == nil
+	})
+	return written, err
 }
 
 // Snapshot implements raftstore.Machine.
-func (q *nodeQueue) Snapshot() raftstore.Source { return snapshot(q.state.Snapshot()) }
+func (q *nodeQueue) Snapshot() raftstore.Source { return snapshot{q.state.View()} }
+
+// restorer reads a snapshot back from what is written to it.
+type restorer struct{ queue.Restorer }
+
+func (r *restorer) Write(b []byte) (int, error) {
+	if err := r.Restorer.Write(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
 
 // Restore implements raftstore.Machine.
 func (q *nodeQueue) Restore(s raftstore.Source) error {
-	var b bytes.Buffer
-	if _, err := s.WriteTo(&b); err != nil {
+	var r restorer
+	if _, err := s.WriteTo(&r); err != nil {
 		return err
 	}
-	state, err := queue.Restore(b.Bytes())
+	state, err := r.Finish()
 	if err != nil {
 		return err
 	}

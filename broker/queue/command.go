@@ -2,14 +2,13 @@ package queue
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 )
 
 // Kind tells commands apart on disk. Numbers are never reused.
 type Kind uint8
 
-// The commands. Publish carries a body, the others none.
+// The commands. Publish and PublishFrom carry a body, the others none.
 const (
 	Publish Kind = iota + 1
 	Attach
@@ -18,6 +17,11 @@ const (
 	Limit
 	Settle
 	Unsubscribe
+	Register
+	Retire
+	PublishFrom
+	Configure
+	Purge
 )
 
 // Verb is how a delivery is settled.
@@ -30,48 +34,77 @@ const (
 	Reject
 )
 
-// SubscriptionMax bounds a subscription id in bytes.
-const SubscriptionMax = 64
+const (
+	// SubscriptionMax bounds a subscription id in bytes.
+	SubscriptionMax = textMax
+	// ProducerMax bounds a producer id in bytes.
+	ProducerMax = textMax
+)
 
 // Command is one change of a queue, as it stands in the log.
 type Command struct {
 	Kind         Kind
 	Subscription string
-	Session      uint64 // of Attach, Detach: who holds the subscription; of Settle: who gets the answer
+	Session      uint64 // of Attach, Detach: who holds the subscription; of Settle, Register, Retire, Purge: who asks
 	Limit        uint64 // of Attach, Limit: absolute number of deliveries allowed
 	Offset       uint64 // of Settle, with Attempt and Term
 	Attempt      uint64
 	Term         uint64
 	Verb         Verb
 
-	Body  Ref    // of Publish, from the commit record
-	Large *Large // of Publish, if the body is large
+	Producer string   // of Register, Retire: 1 to ProducerMax bytes
+	Identity [32]byte // of Register, Retire: whose producer it is
+	Slot     uint64   // of PublishFrom, from Registered
+	Seq      uint64   // of PublishFrom: 1 is the lowest
+	Low      uint64   // of PublishFrom: the producer's lowest sequence without an answer; never falls
+
+	MaxMessages uint64 // of Configure: 0 means no limit
+	MaxBytes    uint64 // of Configure, in bytes, MessageCost per message included: 0 means no limit
+	Closed      bool   // of Configure: no message is taken any more
+
+	Body   Ref    // of Publish, PublishFrom, from the commit record
+	Length int64  // of the body in bytes, from the commit record
+	Large  *Large // if the body is large
 }
 
-// Append encodes the command behind dst; Body and Large are not part of it, the log has them.
+// Append encodes the command behind dst; Body, Length and Large are not part of it, the log has them.
 func (c *Command) Append(dst []byte) []byte {
 	dst = append(dst, byte(c.Kind))
 	switch c.Kind {
 	case Attach:
 		dst = appendText(dst, c.Subscription)
-		dst = binary.AppendUvarint(dst, c.Session)
-		dst = binary.AppendUvarint(dst, c.Limit)
+		dst = appendNumbers(dst, c.Session, c.Limit)
 	case Detach:
 		dst = appendText(dst, c.Subscription)
-		dst = binary.AppendUvarint(dst, c.Session)
+		dst = appendNumbers(dst, c.Session)
 	case Limit:
 		dst = appendText(dst, c.Subscription)
-		dst = binary.AppendUvarint(dst, c.Limit)
+		dst = appendNumbers(dst, c.Limit)
 	case Unsubscribe:
 		dst = appendText(dst, c.Subscription)
 	case Settle:
 		dst = appendText(dst, c.Subscription)
-		dst = binary.AppendUvarint(dst, c.Session)
-		dst = binary.AppendUvarint(dst, c.Offset)
-		dst = binary.AppendUvarint(dst, c.Attempt)
-		dst = binary.AppendUvarint(dst, c.Term)
+		dst = appendNumbers(dst, c.Session, c.Offset, c.Attempt, c.Term)
 		dst = append(dst, byte(c.Verb))
+	case Register, Retire:
+		dst = appendText(dst, c.Producer)
+		dst = append(dst, c.Identity[:]...)
+		dst = appendNumbers(dst, c.Session)
+	case PublishFrom:
+		dst = appendNumbers(dst, c.Slot, c.Seq, c.Low)
+	case Configure:
+		dst = appendNumbers(dst, c.MaxMessages, c.MaxBytes)
+		dst = appendBool(dst, c.Closed)
+	case Purge:
+		dst = appendNumbers(dst, c.Session)
 	case Publish, DetachAll: // nothing but the kind
+	}
+	return dst
+}
+
+func appendNumbers(dst []byte, list ...uint64) []byte {
+	for _, v := range list {
+		dst = binary.AppendUvarint(dst, v)
 	}
 	return dst
 }
@@ -97,6 +130,19 @@ func Decode(b []byte) (Command, error) {
 		if c.Verb < Accept || c.Verb > Reject {
 			d.fail("an undefined verb")
 		}
+	case Register, Retire:
+		c.Producer = d.text()
+		copy(c.Identity[:], d.take(len(c.Identity)))
+		c.Session = d.uint()
+		if c.Producer == "" {
+			d.fail("a producer without an id")
+		}
+	case PublishFrom:
+		c.Slot, c.Seq, c.Low = d.uint(), d.uint(), d.uint()
+	case Configure:
+		c.MaxMessages, c.MaxBytes, c.Closed = d.uint(), d.uint(), d.bool()
+	case Purge:
+		c.Session = d.uint()
 	default:
 		return Command{}, fmt.Errorf("queue: command of unknown kind %d", c.Kind)
 	}
@@ -107,62 +153,4 @@ func Decode(b []byte) (Command, error) {
 		return Command{}, fmt.Errorf("queue: command of kind %d: %w", c.Kind, d.err)
 	}
 	return c, nil
-}
-
-func appendText(dst []byte, s string) []byte {
-	if len(s) > SubscriptionMax {
-		panic("bug: queue: subscription id beyond its bound")
-	}
-	return append(append(dst, byte(len(s))), s...)
-}
-
-// decoder takes fields off bytes; the first error stays.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail(cause string) {
-	if d.err == nil {
-		d.err, d.b = errors.New(cause), nil
-	}
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail("cut short")
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail("a number is cut short")
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) take(n int) []byte {
-	if n > len(d.b) {
-		d.fail("cut short")
-		return nil
-	}
-	v := d.b[:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) text() string {
-	n := int(d.byte())
-	if n > SubscriptionMax {
-		d.fail("a subscription id beyond its bound")
-		return ""
-	}
-	return string(d.take(n))
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/hex"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +22,18 @@ func TestCommandBytes(t *testing.T) {
 			"06017303110106" + "03",
 		},
 		{Command{Kind: Unsubscribe, Subscription: "s"}, "070173"},
+		{
+			Command{Kind: Register, Producer: "p", Identity: [32]byte{1, 31: 2}, Session: 5},
+			"080170" + "01" + strings.Repeat("00", 30) + "02" + "05",
+		},
+		{
+			Command{Kind: Retire, Producer: "p", Identity: [32]byte{1, 31: 2}, Session: 300},
+			"090170" + "01" + strings.Repeat("00", 30) + "02" + "ac02",
+		},
+		{Command{Kind: PublishFrom, Slot: 1, Seq: 300, Low: 2}, "0a01ac0202"},
+		{Command{Kind: Configure, MaxMessages: 1, MaxBytes: 300, Closed: true}, "0b01ac0201"},
+		{Command{Kind: Configure}, "0b000000"},
+		{Command{Kind: Purge, Session: 300}, "0cac02"},
 	} {
 		if got := hex.EncodeToString(c.command.Append(nil)); got != c.bytes {
 			t.Errorf("%+v: %s, want %s", c.command, got, c.bytes)
@@ -38,7 +51,11 @@ func TestCommandBytes(t *testing.T) {
 			t.Errorf("%s and a byte more: %+v", c.bytes, got)
 		}
 	}
-	for _, raw := range []string{"", "00", "08", "ff", "0601730311010600", "0601730311010604"} {
+	for _, raw := range []string{
+		"", "00", "0d", "ff", "0601730311010600", "0601730311010604",
+		"0c8000", "0cffffffffffffffffff02", // a number too long, one too large
+		"0b000002", "0800" + strings.Repeat("00", 33), // a flag of neither kind, no id
+	} {
 		b, _ := hex.DecodeString(raw)
 		if got, err := Decode(b); err == nil {
 			t.Errorf("%q: %+v", raw, got)

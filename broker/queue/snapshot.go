@@ -1,141 +1,267 @@
 package queue
 
-import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"slices"
-)
+import "encoding/binary"
 
 // snapshotVersion is the first byte of every snapshot.
-const snapshotVersion = 1
+const snapshotVersion = 2
 
-// Snapshot encodes the whole state: its size follows the number of runs, open deliveries and
-// subscriptions, not the number of messages. The same state gives the same bytes.
+// pieceBytes is about how large the pieces of a snapshot are.
+const pieceBytes = 32 << 10
+
+// A snapshot is, after its version: numbers (see head), then lists. Numbers are uvarints in their shortest form.
+//
+//	producers   count, each: slot, retired, id; if it is not retired: identity, low, number of outcomes, each:
+//	            seq, count, offset, term
+//	messages    stretches of one kind, each the ways in which it differs from the one before (see flags); a zero byte
+//	returned    count, each: offset less the offset before, attempts
+//	subs        count, each: id, session, limit, delivered, count of open deliveries, each: as returned
+//
+// What can be derived is not in it. The same state gives the same bytes, however it came about.
+
+// The flags of a stretch: what it says of itself beside them. The rest is as the stretch before would go on.
+const (
+	hasStretch = 1 << iota // always set: zero ends the list
+	hasGap                 // the offset, less the limit of the stretch before
+	hasCount               // the count, less one
+	hasRest                // a byte with restTerm or restLarge
+	hasRef                 // the ref's sequence, a difference
+	hasLength
+	hasSlot
+	hasSeq // the producer's sequence, a difference
+
+	restTerm  = 1 << 0 // the term, less the one before; the ref's sequence is then a difference from zero
+	restLarge = 1 << 1 // the digest of a large body
+)
+
+// Pieces yields the snapshot in pieces, which are valid during the call only, until yield returns false. Its memory is
+// bounded, whatever the size of the state.
+func (v *View) Pieces(yield func([]byte) bool) {
+	w := &pieces{yield: yield}
+	w.head(&v.s)
+	w.producers(&v.s)
+	w.messages(&v.s)
+	w.returned(&v.s)
+	w.subs(&v.s)
+	if !w.done && len(w.b) > 0 {
+		yield(w.b)
+	}
+}
+
+// Snapshot returns the whole snapshot at once.
 func (s *State) Snapshot() []byte {
-	b := []byte{snapshotVersion}
-	for _, v := range []uint64{
-		s.next, s.cursor, uint64(s.turn),
-		s.counts.In, s.counts.Accepted, s.counts.Rejected, s.counts.Released,
-	} {
-		b = binary.AppendUvarint(b, v)
+	var b []byte
+	(&View{*s}).Pieces(func(piece []byte) bool {
+		b = append(b, piece...)
+		return true
+	})
+	return b
+}
+
+// pieces gathers bytes until there are enough to yield.
+type pieces struct {
+	b     []byte
+	yield func([]byte) bool
+	done  bool // yield wants no more
+}
+
+// more yields what has gathered if it is enough, and says whether to go on.
+func (w *pieces) more() bool {
+	if len(w.b) >= pieceBytes && !w.done {
+		w.done = !w.yield(w.b)
+		w.b = w.b[:0]
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.present.list)))
-	for _, r := range s.present.list {
-		for _, v := range []uint64{r.first, r.count, r.ref.Term, r.ref.Seq} {
-			b = binary.AppendUvarint(b, v)
+	return !w.done
+}
+
+func (w *pieces) head(s *State) {
+	w.b = append(w.b, snapshotVersion)
+	w.b = appendNumbers(w.b,
+		s.next, s.cursor, s.counts.Accepted, s.counts.Rejected, s.counts.Purged, s.counts.Released,
+		s.limits.messages, s.limits.bytes, s.slotsUsed, uint64(s.turn))
+	w.b = appendBool(w.b, s.limits.closed)
+}
+
+func (w *pieces) producers(s *State) {
+	w.b = binary.AppendUvarint(w.b, uint64(s.producers.len))
+	s.producers.from(0, func(slot uint64, at **producer) bool {
+		p := *at
+		w.b = binary.AppendUvarint(w.b, slot)
+		w.b = appendText(appendBool(w.b, p.retired), p.id)
+		if p.retired {
+			return w.more()
 		}
-		if r.large == nil {
-			b = append(b, 0)
-			continue
+		w.b = append(w.b, p.identity[:]...)
+		w.b = appendNumbers(w.b, p.low, uint64(len(p.known)))
+		for _, o := range p.known {
+			w.b = appendNumbers(w.b, o.seq, o.count, o.offset, o.term)
 		}
-		b = binary.AppendUvarint(append(b, 1), uint64(r.large.Length))
-		b = append(b, r.large.Digest[:]...)
-	}
-	b = binary.AppendUvarint(b, uint64(len(s.returned.list)))
-	for _, o := range s.returned.list {
-		b = binary.AppendUvarint(binary.AppendUvarint(b, o), s.attempts[o])
-	}
-	b = s.appendOpen(b)
-	b = binary.AppendUvarint(b, uint64(len(s.subs)))
+		return w.more()
+	})
+}
+
+func (w *pieces) messages(s *State) {
+	var last stretch
+	s.present.stretches(0, func(offset, n uint64, m message) bool {
+		next := stretch{offset, n, m}
+		w.b = next.append(w.b, &last)
+		last = next
+		return w.more()
+	})
+	w.b = append(w.b, 0)
+}
+
+func (w *pieces) returned(s *State) {
+	w.b = binary.AppendUvarint(w.b, uint64(s.returned.len))
+	w.attempts(&s.returned)
+}
+
+func (w *pieces) attempts(t *tree[uint64]) {
+	last := uint64(0)
+	t.from(0, func(offset uint64, attempts *uint64) bool {
+		w.b = appendNumbers(w.b, offset-last, *attempts)
+		last = offset
+		return w.more()
+	})
+}
+
+func (w *pieces) subs(s *State) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(s.subs)))
 	for _, sub := range s.subs {
-		b = appendText(b, sub.id)
-		for _, v := range []uint64{sub.session, sub.limit, sub.delivered} {
-			b = binary.AppendUvarint(b, v)
+		w.b = appendText(w.b, sub.id)
+		w.b = appendNumbers(w.b, sub.session, sub.limit, sub.delivered, uint64(sub.open.len))
+		w.attempts(&sub.open)
+		if !w.more() {
+			return
 		}
 	}
-	return b
 }
 
-func (s *State) appendOpen(b []byte) []byte {
-	keys := make([]uint64, 0, len(s.open))
-	for o := range s.open {
-		keys = append(keys, o)
-	}
-	slices.Sort(keys)
-	b = binary.AppendUvarint(b, uint64(len(keys)))
-	for _, o := range keys {
-		b = binary.AppendUvarint(b, o)
-		b = appendText(b, s.open[o].sub)
-		b = binary.AppendUvarint(b, s.open[o].attempt)
-	}
-	return b
+// stretch is n messages of one kind in a snapshot, of which m is the first.
+type stretch struct {
+	offset, n uint64
+	m         message
 }
 
-// Restore returns the state that Snapshot encoded. It allocates no more than the bytes warrant.
-func Restore(b []byte) (*State, error) {
-	if len(b) == 0 || b[0] != snapshotVersion {
-		return nil, errors.New("queue: snapshot of an unknown version")
+// ahead is the message behind the stretch, if it goes on.
+func (s *stretch) ahead() message { return s.m.shift(s.n) }
+
+// append encodes the stretch behind dst, given the one before, the zero one at first.
+func (s *stretch) append(dst []byte, before *stretch) []byte {
+	at, m, ahead := len(dst), &s.m, before.ahead()
+	dst = append(dst, hasStretch)
+	set := func(flag byte) { dst[at] |= flag }
+	if gap := s.offset - (before.offset + before.n); gap > 0 {
+		set(hasGap)
+		dst = binary.AppendUvarint(dst, gap)
 	}
-	d := decoder{b: b[1:]}
-	s := &State{attempts: map[uint64]uint64{}, open: map[uint64]delivery{}}
-	s.next, s.cursor, s.turn = d.uint(), d.uint(), int(d.uint())
-	s.counts = Counts{In: d.uint(), Accepted: d.uint(), Rejected: d.uint(), Released: d.uint()}
-	for n := d.uint(); n > 0 && d.err == nil; n-- {
-		r := run{first: d.uint(), count: d.uint(), ref: Ref{d.uint(), d.uint()}}
-		if d.byte() == 1 {
-			r.large = &Large{Length: int64(d.uint())}
-			copy(r.large.Digest[:], d.take(16))
+	if s.n > 1 {
+		set(hasCount)
+		dst = binary.AppendUvarint(dst, s.n-1)
+	}
+	if rest := s.rest(before); rest != 0 {
+		set(hasRest)
+		dst = append(dst, rest)
+		if rest&restTerm != 0 {
+			dst = binary.AppendUvarint(dst, m.ref.Term-before.m.ref.Term)
+			ahead.ref.Seq = 0
 		}
-		s.present.list = append(s.present.list, r)
-	}
-	for n := d.uint(); n > 0 && d.err == nil; n-- {
-		o := d.uint()
-		s.returned.list = append(s.returned.list, o)
-		s.attempts[o] = d.uint()
-	}
-	for n := d.uint(); n > 0 && d.err == nil; n-- {
-		o := d.uint()
-		s.open[o] = delivery{sub: d.text(), attempt: d.uint()}
-	}
-	for n := d.uint(); n > 0 && d.err == nil; n-- {
-		s.subs = append(s.subs, subscription{id: d.text(), session: d.uint(), limit: d.uint(), delivered: d.uint()})
-	}
-	if d.err == nil && len(d.b) > 0 {
-		d.fail("bytes left over")
-	}
-	if d.err != nil {
-		return nil, fmt.Errorf("queue: snapshot: %w", d.err)
-	}
-	for _, open := range s.open {
-		if sub := s.sub(open.sub); sub != nil {
-			sub.unsettled++
+		if rest&restLarge != 0 {
+			dst = append(dst, m.large.Digest[:]...)
 		}
 	}
-	return s, s.check()
+	if d := m.ref.Seq - ahead.ref.Seq; d != 0 {
+		set(hasRef)
+		dst = appendInt(dst, d)
+	}
+	if m.length != ahead.length {
+		set(hasLength)
+		dst = binary.AppendUvarint(dst, m.length)
+	}
+	if m.slot != ahead.slot {
+		set(hasSlot)
+		dst = binary.AppendUvarint(dst, m.slot)
+	}
+	if d := m.seq - ahead.seq; d != 0 {
+		set(hasSeq)
+		dst = appendInt(dst, d)
+	}
+	return dst
 }
 
-// check refuses a state that no history leads to.
-func (s *State) check() error {
-	var present, last uint64
-	for _, r := range s.present.list {
-		if r.count == 0 || r.limit() < r.first || r.first < last || r.limit() > s.next || r.large != nil && r.count != 1 {
-			return errors.New("queue: snapshot: runs that overlap, are empty or lie beyond the end")
-		}
-		last = r.limit()
-		present += r.count
+func (s *stretch) rest(before *stretch) (rest byte) {
+	if s.m.ref.Term != before.m.ref.Term {
+		rest |= restTerm
 	}
-	if s.counts.In != s.next || present+s.counts.Accepted+s.counts.Rejected != s.counts.In {
-		return errors.New("queue: snapshot: in is not present and out by reason")
+	if s.m.large != nil {
+		rest |= restLarge
 	}
-	for i, o := range s.returned.list {
-		if _, open := s.open[o]; open || i > 0 && o <= s.returned.list[i-1] {
-			return errors.New("queue: snapshot: a message that came back twice, or is open as well")
+	return rest
+}
+
+// decodeStretch reads a stretch; ok is false at the end of the list.
+func decodeStretch(d *decoder, before *stretch) (s stretch, ok bool) {
+	flags := d.byte()
+	if flags&hasStretch == 0 {
+		if flags != 0 {
+			d.fail("an undefined flag")
 		}
-		if _, _, ok := s.present.get(o); !ok || o >= s.cursor {
-			return errors.New("queue: snapshot: a returned message that is not present")
-		}
+		return s, false
 	}
-	for o, d := range s.open {
-		if s.sub(d.sub) == nil {
-			return errors.New("queue: snapshot: an open delivery to nobody")
+	differs := func(flag byte, v uint64) uint64 {
+		if flags&flag != 0 && v == 0 {
+			d.fail("a difference that is none")
 		}
-		if _, _, ok := s.present.get(o); !ok || o >= s.cursor {
-			return errors.New("queue: snapshot: an open delivery of a message that is not present")
+		return v
+	}
+	ahead := before.ahead()
+	s.offset, s.n, s.m = before.offset+before.n, 1, ahead
+	s.m.large = nil
+	if flags&hasGap != 0 {
+		s.offset += differs(hasGap, d.uint())
+	}
+	if flags&hasCount != 0 {
+		s.n += differs(hasCount, d.uint())
+	}
+	if flags&hasRest != 0 {
+		s.decodeRest(d, before)
+	}
+	if flags&hasRef != 0 {
+		s.m.ref.Seq += differs(hasRef, d.int())
+	}
+	if flags&hasLength != 0 {
+		v := d.uint()
+		differs(hasLength, v-ahead.length)
+		s.m.length = v
+	}
+	if flags&hasSlot != 0 {
+		v := d.uint()
+		differs(hasSlot, v-ahead.slot)
+		s.m.slot = v
+	}
+	if flags&hasSeq != 0 {
+		s.m.seq += differs(hasSeq, d.int())
+	}
+	if s.m.large != nil {
+		s.m.large.Length = int64(s.m.length)
+	}
+	return s, d.err == nil
+}
+
+func (s *stretch) decodeRest(d *decoder, before *stretch) {
+	rest := d.byte()
+	if d.err == nil && (rest == 0 || rest > restTerm|restLarge) {
+		d.fail("an undefined flag")
+	}
+	if rest&restTerm != 0 {
+		v := d.uint()
+		if d.err == nil && (v == 0 || before.m.ref.Term+v < v) {
+			d.fail("a term that does not rise")
 		}
+		s.m.ref.Term += v
+		s.m.ref.Seq = 0
 	}
-	if s.turn < 0 || s.turn > len(s.subs) {
-		return errors.New("queue: snapshot: turn beyond the subscriptions")
+	if rest&restLarge != 0 {
+		s.m.large = new(Large)
+		copy(s.m.large.Digest[:], d.take(len(s.m.large.Digest)))
 	}
-	return nil
 }
