@@ -75,6 +75,8 @@ func status(err error) int {
 		return exit.status
 	case errors.As(err, &unreachable), errors.As(err, &untrusted), errors.As(err, &lost), errors.As(err, &protocol):
 		return statusUnreachable
+	case errors.As(err, &refused) && refused.Code == wire.MutationIndeterminate:
+		return statusIndeterminate
 	case errors.As(err, &refused):
 		return statusRefused
 	}
@@ -92,7 +94,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; nothing was done; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDev(), newServe(), newPub(), newSub(), newLog(), newExplain(), newVersion())
+	root.AddCommand(newDev(), newServe(), newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
+		newSub(), newLog(), newExplain(), newVersion())
 	return root
 }
 

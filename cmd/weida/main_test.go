@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 //	said                   what the node printed becomes stdout
 //	status N COMMAND ARGS  run a command, which has to end with status N
 //	copied WORD            run the line that the node offered for copying behind WORD
+//	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata/script",
@@ -38,11 +39,13 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			n := &node{dir: e.WorkDir, env: e.Vars}
 			e.Values[nodeKey{}] = n
+			e.Values[fakeKey{}] = &fakeHolder{}
 			e.Defer(func() { _ = n.kill() }) // whatever it ended with: the script is over
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"node": cmdNode, "said": cmdSaid, "status": cmdStatus, "copied": cmdCopied,
+			"fake": cmdFake,
 		},
 	})
 }

@@ -31,6 +31,8 @@ func newPub() *cobra.Command {
 			"what was asked for, or the reason why not.",
 		Example: "  weida pub demo hello --want stored:flushed\n  weida pub demo --lines orders.txt -o json",
 		Args:    cobra.RangeArgs(1, 2),
+
+		ValidArgsFunction: completeQueue,
 	}
 	cmd.Flags().StringVar(&f.file, "file", "", "publish the `FILE` as one message")
 	cmd.Flags().StringVar(&f.lines, "lines", "", "publish each line of the `FILE`, - for standard input")

@@ -32,7 +32,8 @@ func newSub() *cobra.Command {
 		Short: "consume messages",
 		Long: "Prints messages in the queue's order, each followed by a line end, and settles them.\n" +
 			"Without --count it goes on until it is interrupted.",
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeQueue,
 	}
 	cmd.Flags().StringVar(&f.subscription, "subscription", "",
 		"durable `ID` to resume with; without one the subscription ends with the command")

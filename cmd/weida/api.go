@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"weida/broker/control"
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+	"weida/fsync"
+)
+
+// api speaks to the admin address of a node.
+type api struct {
+	base string // http://HOST:PORT
+	http *http.Client
+}
+
+const (
+	// apiPatience bounds one request; a node answers a change within 30 s.
+	apiPatience = 45 * time.Second
+	// apiAnswerMax bounds one answer, in bytes; a list is taken in pages.
+	apiAnswerMax = 64 << 20
+	apiPage      = 1000
+)
+
+// kindInfo is how a kind is written on the command line, in paths and in manifests.
+type kindInfo struct {
+	kind         control.Kind
+	word, plural string
+}
+
+var kinds = []kindInfo{
+	{control.KindQueue, "queue", "queues"},
+	{control.KindConnector, "connector", "connectors"},
+}
+
+// item is a resource as a node answers with it.
+type item struct {
+	Kind     control.Kind     `json:"kind"`
+	Metadata control.Metadata `json:"metadata"`
+	Spec     json.RawMessage  `json:"spec"`
+	Status   control.Status   `json:"status"`
+	Live     *liveItem        `json:"live"`
+	Changed  bool             `json:"changed"`
+
+	raw  json.RawMessage // the whole, as it came
+	made bool            // by the request that it answers
+}
+
+// liveItem is what the node that answered knows of a running queue.
+type liveItem struct {
+	Leader        string `json:"leader"`
+	Term          uint64 `json:"term"`
+	In            uint64 `json:"in"`
+	Ready         uint64 `json:"ready"`
+	Unsettled     uint64 `json:"unsettled"`
+	Accepted      uint64 `json:"accepted"`
+	Rejected      uint64 `json:"rejected"`
+	Purged        uint64 `json:"purged"`
+	Released      uint64 `json:"released"`
+	Bytes         uint64 `json:"bytes"`
+	DiskBytes     uint64 `json:"diskBytes"`
+	Subscriptions int    `json:"subscriptions"`
+	Consumers     int    `json:"consumers"`
+	Producers     int    `json:"producers"`
+	Trouble       string `json:"trouble"`
+}
+
+// apiError is a request that the node refused, in the node's words.
+type apiError struct {
+	Code    string `json:"code"`
+	Name    string `json:"name"`
+	Message string `json:"message"`
+	Detail  string `json:"detail"`
+	Field   string `json:"field"`
+	Now     *item  `json:"now"`
+}
+
+func (e *apiError) Error() string {
+	s := e.Message
+	if e.Field != "" && !strings.Contains(s, e.Field) {
+		s = e.Field + ": " + s
+	}
+	if e.Now != nil {
+		s += "\nnow: " + summary(e.Now)
+	}
+	return s
+}
+
+// Unwrap is the code, for the exit status.
+func (e *apiError) Unwrap() error { return &wire.Error{Code: e.code(), Detail: e.Detail} }
+
+func (e *apiError) code() wire.Code {
+	n, err := strconv.ParseUint(strings.TrimPrefix(e.Code, "E"), 10, 32)
+	if err != nil {
+		return wire.NotCommitted
+	}
+	return wire.Code(n)
+}
+
+// contextPath is the context file that this command goes by.
+func contextPath(cmd *cobra.Command) (string, error) {
+	path, err := cmd.Flags().GetString("context")
+	if err != nil {
+		return "", err
+	}
+	if path == "" {
+		path = os.Getenv("WEIDA_CONTEXT")
+	}
+	if path == "" {
+		path = filepath.Join(defaultDev, "context.yaml")
+	}
+	return path, nil
+}
+
+// adminOf finds the node's admin address.
+func adminOf(cmd *cobra.Command) (*api, error) {
+	path, err := contextPath(cmd)
+	if err != nil {
+		return nil, err
+	}
+	b, err := fsync.ReadFile(fsync.OS(), path, configFileMax)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &exitError{statusUnreachable, fmt.Errorf("no context file at %s, so there is no address to go to; "+
+			"nothing was sent; start a node with `%s dev`, or name a file with --context", path, self())}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var c struct {
+		Admin string `yaml:"admin"`
+	}
+	if err := yaml.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w\nnothing was sent", path, err)
+	}
+	if c.Admin == "" {
+		return nil, &exitError{statusUnreachable, fmt.Errorf("%s has no `admin: http://HOST:PORT`, so there is no address "+
+			"to go to with resources; nothing was sent; add the line, or start the node once more with `%s dev`",
+			path, self())}
+	}
+	u, err := url.Parse(c.Admin)
+	if err != nil || u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return nil, fmt.Errorf("%s: admin: %q is not an address of the form http://HOST:PORT; nothing was sent",
+			path, c.Admin)
+	}
+	return newAPI("http://" + u.Host), nil
+}
+
+func newAPI(base string) *api {
+	return &api{base: base, http: &http.Client{
+		Timeout:   apiPatience,
+		Transport: &http.Transport{}, // no proxy: the address is on this machine
+		// What answers with another address is no node.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// path is that of one resource, or of all of a kind if name is empty.
+func (k kindInfo) path(name string) string {
+	if name == "" {
+		return "/v1/" + k.plural
+	}
+	return "/v1/" + k.plural + "/" + url.PathEscape(name)
+}
+
+// get reads one resource.
+func (a *api) get(ctx context.Context, k kindInfo, name string) (*item, error) {
+	return a.item(ctx, http.MethodGet, k.path(name), nil, nil)
+}
+
+// list reads all resources of a kind, sorted by name, in pages.
+func (a *api) list(ctx context.Context, k kindInfo) (items []*item, err error) {
+	q := url.Values{"limit": {strconv.Itoa(apiPage)}}
+	for {
+		b, _, err := a.do(ctx, http.MethodGet, k.path(""), q, nil)
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Items []json.RawMessage `json:"items"`
+			Next  string            `json:"next"`
+		}
+		if err := json.Unmarshal(b, &page); err != nil {
+			return nil, a.strange(err)
+		}
+		for _, raw := range page.Items {
+			it, err := newItem(raw)
+			if err != nil {
+				return nil, a.strange(err)
+			}
+			items = append(items, it)
+		}
+		if page.Next == "" || len(page.Items) == 0 {
+			return items, nil
+		}
+		q.Set("after", page.Next)
+	}
+}
+
+// put applies a resource, or creates it; expected is nil for "whatever stands".
+func (a *api) put(ctx context.Context, m *manifest, verb control.Verb, expected *uint64) (*item, error) {
+	body, err := m.body()
+	if err != nil {
+		return nil, err
+	}
+	q := url.Values{}
+	if expected != nil {
+		q.Set("expectedVersion", strconv.FormatUint(*expected, 10))
+	}
+	if verb == control.Create {
+		return a.item(ctx, http.MethodPost, m.kind.path(""), q, body)
+	}
+	return a.item(ctx, http.MethodPut, m.kind.path(m.name), q, body)
+}
+
+// remove asks for a deletion; drain is nil for the spec's own deadline.
+func (a *api) remove(ctx context.Context, k kindInfo, name string, drain *time.Duration,
+	expected *uint64) (*item, error) {
+	q := url.Values{}
+	if drain != nil {
+		q.Set("drainDeadline", drain.String())
+	}
+	if expected != nil {
+		q.Set("expectedVersion", strconv.FormatUint(*expected, 10))
+	}
+	return a.item(ctx, http.MethodDelete, k.path(name), q, nil)
+}
+
+func (a *api) item(ctx context.Context, method, path string, q url.Values, body []byte) (*item, error) {
+	b, status, err := a.do(ctx, method, path, q, body)
+	if err != nil {
+		return nil, err
+	}
+	it, err := newItem(b)
+	if err != nil {
+		return nil, a.unsure(method, a.strange(err))
+	}
+	it.made = status == http.StatusCreated
+	return it, nil
+}
+
+// UnmarshalJSON keeps the whole beside the fields.
+func (it *item) UnmarshalJSON(b []byte) error {
+	type plain item
+	if err := json.Unmarshal(b, (*plain)(it)); err != nil {
+		return err
+	}
+	it.raw = bytes.Clone(b)
+	return nil
+}
+
+func newItem(b []byte) (*item, error) {
+	it := &item{}
+	if err := json.Unmarshal(b, it); err != nil {
+		return nil, err
+	}
+	if it.Kind == "" || it.Metadata.Name == "" {
+		return nil, errors.New("it is not a resource")
+	}
+	return it, nil
+}
+
+// do sends one request and reads its answer. What may have been done is never called refused or
+// unreachable: it is indeterminate.
+func (a *api) do(ctx context.Context, method, path string, q url.Values, body []byte) ([]byte, int, error) {
+	target := a.base + path
+	if len(q) > 0 {
+		target += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, err
+	}
+	if method != http.MethodGet {
+		req.Header.Set("X-Weida", "1")
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := a.http.Do(req)
+	if err != nil {
+		return nil, 0, a.unanswered(method, err)
+	}
+	defer func() { _ = res.Body.Close() }() // read to its end, or of no more use
+	b, err := io.ReadAll(io.LimitReader(res.Body, apiAnswerMax+1))
+	if err != nil {
+		return nil, 0, a.unanswered(method, err)
+	}
+	if len(b) > apiAnswerMax {
+		return nil, 0, a.unsure(method, a.strange(fmt.Errorf("an answer of more than %d bytes", apiAnswerMax)))
+	}
+	if res.StatusCode/100 == 2 {
+		return bytes.TrimSpace(b), res.StatusCode, nil
+	}
+	refused := &apiError{}
+	if json.Unmarshal(b, refused) == nil && refused.Code != "" && refused.Message != "" {
+		return nil, res.StatusCode, refused
+	}
+	err = a.strange(fmt.Errorf("%s", res.Status))
+	if res.StatusCode/100 == 5 {
+		err = a.unsure(method, err)
+	}
+	return nil, res.StatusCode, err
+}
+
+// unanswered tells "never sent" from "sent, and nobody knows".
+func (a *api) unanswered(method string, err error) error {
+	var op *net.OpError
+	var dial bool
+	if errors.As(err, &op) {
+		dial = op.Op == "dial"
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	unreachable := &endpoint.UnreachableError{Addr: a.base, Err: err}
+	if dial {
+		return unreachable
+	}
+	return a.unsure(method, unreachable)
+}
+
+// strange is an answer that no node gives.
+func (a *api) strange(err error) error {
+	return &exitError{statusUnreachable, fmt.Errorf("what answers at %s is no weida node of this version: %w; "+
+		"nothing was changed; correct `admin` in the context file", a.base, err)}
+}
+
+// unsure makes an error of a request that changes something indeterminate.
+func (a *api) unsure(method string, err error) error {
+	if method == http.MethodGet {
+		return err
+	}
+	return &wire.Error{Code: wire.MutationIndeterminate, Detail: strings.TrimSuffix(err.Error(), ".")}
+}

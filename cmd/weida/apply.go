@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weida/broker/control"
+	"weida/broker/wire"
+)
+
+func newApply() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|DIR|-",
+		Short: "make resources, or change them to what a file says",
+		Long: "Reads resources, as many as there are in the files, and asks the node for each in order. The same again\n" +
+			"changes nothing. What a spec leaves out is the default, not what it was. Files are YAML or JSON; of a\n" +
+			"directory all .yaml, .yml and .json files are read. A file with a slip in it is refused before anything\n" +
+			"is sent; after that every resource is tried, and the worst answer is the exit status.\n\n" +
+			"The answer says that the change is committed: `describe` shows whether it is done.",
+		Example: "  weida apply -f orders.yaml\n  weida get queue orders -o yaml | weida apply -f -\n" +
+			"  weida apply -f orders.yaml --expected-version 12",
+		Args: cobra.NoArgs,
+	}
+	files := cmd.Flags().StringArrayP("file", "f", nil,
+		"`FILE`, directory, or - for standard input; may stand more than once")
+	expected := expectedFlag(cmd)
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		asJSON, err := output()
+		if err != nil {
+			return err
+		}
+		if len(*files) == 0 {
+			return errors.New("apply needs -f FILE; nothing was changed")
+		}
+		all, err := readManifests(*files)
+		if err != nil {
+			return err
+		}
+		return putAll(cmd, all, control.Apply, expected(), asJSON)
+	}
+	return cmd
+}
+
+// expectedFlag adds --expected-version; nil is none.
+func expectedFlag(cmd *cobra.Command) func() *uint64 {
+	v := cmd.Flags().Uint64("expected-version", 0,
+		"refuse unless the resource stands at version `N` (metadata.resourceVersion); 0 is \"there is none\"")
+	return func() *uint64 {
+		if !cmd.Flags().Changed("expected-version") {
+			return nil
+		}
+		return v
+	}
+}
+
+// putAll asks for every resource in order and answers for each.
+func putAll(cmd *cobra.Command, all []*manifest, verb control.Verb, expected *uint64, asJSON bool) error {
+	if expected != nil && len(all) > 1 {
+		return fmt.Errorf("--expected-version is of one resource, and %d were given; nothing was changed; "+
+			"write metadata.resourceVersion into each", len(all))
+	}
+	a, err := adminOf(cmd)
+	if err != nil {
+		return err
+	}
+	r := &answers{out: os.Stdout, json: asJSON}
+	for _, m := range all {
+		if cmd.Context().Err() != nil {
+			break
+		}
+		it, err := a.put(cmd.Context(), m, verb, expected)
+		if err != nil {
+			err = addVersions(err, expected, m.version)
+		}
+		if !r.tell(m.kind, m.name, outcomeOf(it), it, err) {
+			break
+		}
+	}
+	return r.end(cmd.Context(), len(all))
+}
+
+// outcomeOf says what a change did.
+func outcomeOf(it *item) string {
+	switch {
+	case it == nil:
+		return ""
+	case it.made:
+		return "created"
+	case it.Changed:
+		return "configured"
+	}
+	return "unchanged"
+}
+
+// addVersions puts both versions into a conflict that does not name them.
+func addVersions(err error, expected *uint64, version uint64) error {
+	var refused *apiError
+	if !errors.As(err, &refused) || refused.code() != wire.Conflict || refused.Now == nil {
+		return err
+	}
+	if expected != nil {
+		version = *expected
+	}
+	stands := refused.Now.Metadata.ResourceVersion
+	if !strings.Contains(refused.Message, strconv.FormatUint(version, 10)) ||
+		!strings.Contains(refused.Message, strconv.FormatUint(stands, 10)) {
+		refused.Message += fmt.Sprintf(" Version %d was expected, %d stands.", version, stands)
+	}
+	return err
+}
+
+// answers prints what became of each resource and remembers the worst.
+type answers struct {
+	out   io.Writer
+	json  bool
+	told  int
+	worst int
+}
+
+// answerLine is one answer as JSON.
+type answerLine struct {
+	Kind     control.Kind    `json:"kind"`
+	Name     string          `json:"name"`
+	Result   string          `json:"result"` // created, configured, unchanged, deleting, deleted, refused, indeterminate …
+	Code     string          `json:"code,omitempty"`
+	Detail   string          `json:"detail,omitempty"`
+	Resource json.RawMessage `json:"resource"` // as it stands
+}
+
+// tell prints one answer; false says that there is no use in trying the next.
+func (r *answers) tell(k kindInfo, name, result string, it *item, err error) bool {
+	r.told++
+	line := answerLine{Kind: k.kind, Name: name, Result: result}
+	if it != nil {
+		line.Resource = it.raw
+	}
+	if err != nil {
+		line.Result, line.Code, line.Detail = failed(err), codeOf(err), err.Error()
+		var refused *apiError
+		if errors.As(err, &refused) {
+			line.Detail = refused.Message
+			if refused.Now != nil {
+				line.Resource = refused.Now.raw
+			}
+		}
+		r.worst = worse(r.worst, status(err))
+		if !r.json {
+			fmt.Fprintf(os.Stderr, "%s/%s %s: %v\n", k.word, name, line.Result, err)
+		}
+	}
+	switch {
+	case r.json:
+		b, err := json.Marshal(line)
+		if err == nil {
+			_, err = fmt.Fprintf(r.out, "%s\n", b)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "weida: %v\n", err)
+			r.worst = worse(r.worst, statusUsage)
+			return false
+		}
+	case err == nil:
+		fmt.Fprintf(r.out, "%s/%s %s\n", k.word, name, result)
+		warn(k, it)
+	}
+	return err == nil || status(err) != statusUnreachable
+}
+
+// warn shows why a resource is not, or not yet, what its spec wants.
+func warn(k kindInfo, it *item) {
+	if it == nil {
+		return
+	}
+	for _, c := range it.Status.Conditions {
+		fmt.Fprintf(os.Stderr, "  %s/%s: %s (%s): %s\n", k.word, it.Metadata.Name, c.Type, c.Reason, c.Message)
+	}
+}
+
+// end is the worst answer as an error that has been told.
+func (r *answers) end(ctx context.Context, total int) error {
+	if r.told < total {
+		fmt.Fprintf(os.Stderr, "the other %d were not tried\n", total-r.told)
+	}
+	if r.worst == 0 && ctx.Err() != nil {
+		return &exitError{statusUsage, errors.New("interrupted; what was not answered was not asked for")}
+	}
+	if r.worst == 0 {
+		return nil
+	}
+	return &exitError{status: r.worst}
+}
+
+// failed says in one word how a request ended.
+func failed(err error) string {
+	switch status(err) {
+	case statusIndeterminate:
+		return "indeterminate"
+	case statusUnreachable:
+		return "not sent"
+	case statusRefused:
+		return "refused"
+	}
+	return "failed"
+}
+
+// codeOf is an error's code as scripts read it, "" if it has none.
+func codeOf(err error) string {
+	var refused *wire.Error
+	if !errors.As(err, &refused) {
+		return ""
+	}
+	return fmt.Sprintf("E%d", uint64(refused.Code))
+}
+
+// severity orders exit statuses, the worst last.
+var severity = []int{0, statusUsage, statusUnreachable, statusRefused, statusBelow, statusIndeterminate}
+
+// worse is the worse of two exit statuses.
+func worse(a, b int) int {
+	for _, s := range severity {
+		if s == a {
+			return b
+		}
+		if s == b {
+			return a
+		}
+	}
+	return a
+}
