@@ -95,13 +95,11 @@ func refusedBy(e *control.Error, now any) *refusal {
 	if !ok {
 		panic("bug: admin: reason " + string(e.Reason) + " has no answer")
 	}
-	if e.Field != "" {
-		r := wrongField(e.Field, "%s", e.Message)
-		r.status, r.code, r.now = how.status, how.code, now
-		return r
-	}
 	r := refuse(how.status, how.code, "%s", e.Message)
-	r.now = now
+	r.field, r.now = e.Field, now
+	if e.Field == "drain" {
+		r.field = "drainDeadline" // as the query calls it
+	}
 	return r
 }
 

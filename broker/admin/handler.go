@@ -162,6 +162,12 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request) error {
 	case "/version":
 		return get(w, r, h.version)
 	}
+	if _, ok := pages[path]; ok {
+		return get(w, r, page)
+	}
+	if h.o.Profile && strings.HasPrefix(path, profilePath) {
+		return get(w, r, profile)
+	}
 	return refuse(http.StatusNotFound, wire.BadRequest, "there is no %s here", clip(path))
 }
 

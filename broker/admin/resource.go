@@ -305,8 +305,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m control.Mutation) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.o.MutationTime)
 	defer cancel()
-	res, err := h.node.Mutate(ctx, m)
 	log := h.o.Log.With("verb", m.Verb, "kind", m.Kind, "name", clip(m.Name), "from", r.RemoteAddr)
+	res, err := h.node.Mutate(ctx, m)
 	if err != nil {
 		no := notAnswered(err)
 		no.now = h.now(k, m.Name)
@@ -318,21 +318,15 @@ func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m contr
 		log.Warn("admin mutation has no result", "code", no.code.String(), "err", err)
 		return no
 	}
-	var meta *control.Metadata
-	var view any
-	switch {
-	case res.Queue != nil:
-		meta, view = &res.Queue.Metadata, viewQueue(h.node, res.Queue, &res.Changed)
-	case res.Connector != nil:
-		meta, view = &res.Connector.Metadata, viewConnector(h.node, res.Connector, &res.Changed)
-	}
 	if res.Err != nil {
 		h.outcomes[outcomeRefused].Add(1)
 		log.Info("admin mutation refused", "reason", res.Err.Reason)
-		return refusedBy(res.Err, h.now(k, m.Name))
+		now, _ := h.result(&res, nil)
+		return refusedBy(res.Err, now)
 	}
 	h.outcomes[outcomeDone].Add(1)
 	log.Info("admin mutation done", "changed", res.Changed)
+	view, meta := h.result(&res, &res.Changed)
 	status := http.StatusOK
 	switch {
 	case meta == nil: // deleted, and nothing is left to show
@@ -344,4 +338,15 @@ func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m contr
 	}
 	writeJSON(w, status, view)
 	return nil
+}
+
+// result is the resource that stands after a mutation, also after a refused one; nil if there is none.
+func (h *handler) result(res *control.Result, changed *bool) (view any, meta *control.Metadata) {
+	switch {
+	case res.Queue != nil:
+		return viewQueue(h.node, res.Queue, changed), &res.Queue.Metadata
+	case res.Connector != nil:
+		return viewConnector(h.node, res.Connector, changed), &res.Connector.Metadata
+	}
+	return nil, nil
 }

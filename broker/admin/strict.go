@@ -247,18 +247,21 @@ func (d *decoder) texts(path string, v reflect.Value, t json.Token) error {
 	if t != json.Delim('{') {
 		return wrongField(path, "an object is expected, not %s", shown(t))
 	}
-	v.Set(reflect.MakeMap(v.Type()))
+	m := reflect.MakeMap(v.Type())
 	for d.dec.More() {
 		key := reflect.ValueOf(d.token().(string))
 		at := join(path, key.String())
-		if v.MapIndex(key).IsValid() {
+		if m.MapIndex(key).IsValid() {
 			return wrongField(at, "the field stands twice")
 		}
 		elem := reflect.New(v.Type().Elem()).Elem()
 		if err := d.value(at, elem); err != nil {
 			return err
 		}
-		v.SetMapIndex(key, elem)
+		m.SetMapIndex(key, elem)
+	}
+	if m.Len() > 0 { // an empty one is nil: one value has one form
+		v.Set(m)
 	}
 	d.token()
 	return nil
@@ -276,7 +279,9 @@ func (d *decoder) array(path string, v reflect.Value, t json.Token) error {
 		}
 		list = reflect.Append(list, elem)
 	}
-	v.Set(list)
+	if list.Len() > 0 {
+		v.Set(list)
+	}
 	d.token()
 	return nil
 }

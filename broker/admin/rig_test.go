@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"weida/broker/control"
+)
+
+// rig is a node with the real registry and nothing behind it, and a handler over it.
+type rig struct {
+	t *testing.T
+	h http.Handler
+
+	mu       sync.Mutex
+	state    *control.State
+	index    uint64
+	asked    []control.Mutation
+	live     map[uint64]Live
+	health   Health
+	counters Counters
+	before   func(context.Context) error // in place of proposing, if it returns an error
+	after    func(context.Context) error // in place of answering, once it is applied
+}
+
+func newRig(t *testing.T, o Options) *rig {
+	r := &rig{t: t, state: control.NewState(), index: 4, live: make(map[uint64]Live)}
+	r.h = NewHandler(r, o)
+	return r
+}
+
+func (r *rig) Mutate(ctx context.Context, m control.Mutation) (control.Result, error) {
+	if r.before != nil {
+		if err := r.before(ctx); err != nil {
+			return control.Result{}, err
+		}
+	}
+	r.mu.Lock()
+	r.asked = append(r.asked, m)
+	m.At = 1700000000000
+	res := r.apply(control.Command{Mutation: &m})
+	r.mu.Unlock()
+	if r.after != nil {
+		if err := r.after(ctx); err != nil {
+			return control.Result{}, err
+		}
+	}
+	return res, nil
+}
+
+// apply takes one entry; the caller holds mu or is alone.
+func (r *rig) apply(c control.Command) control.Result {
+	r.index++
+	return r.state.Apply(r.index, c)
+}
+
+func (r *rig) Registry() Registry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Registry{Version: r.state.Version(), Queues: r.state.Queues(), Connectors: r.state.Connectors()}
+}
+
+func (r *rig) Live(uid uint64) (Live, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, ok := r.live[uid]
+	return l, ok
+}
+
+func (r *rig) Health() Health     { return r.health }
+func (r *rig) Counters() Counters { return r.counters }
+
+// version is the index of the last entry: a refused mutation has one too (T-22).
+func (r *rig) version() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.index
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// sent makes a request as a well-behaved client sends it. Headers come in pairs; an empty value takes one away.
+func sent(method, target string, body io.Reader, headers ...string) *http.Request {
+	req := httptest.NewRequest(method, target, body)
+	req.Host = "localhost:7444"
+	if method != http.MethodGet && method != http.MethodHead {
+		req.Header.Set(Header, "1")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		switch name, value := headers[i], headers[i+1]; {
+		case name == "Host":
+			req.Host = value
+		case value == "":
+			req.Header.Del(name)
+		default:
+			req.Header.Set(name, value)
+		}
+	}
+	return req
+}
+
+func (r *rig) do(method, target, body string, headers ...string) answer {
+	r.t.Helper()
+	return r.serve(sent(method, target, strings.NewReader(body), headers...))
+}
+
+func (r *rig) serve(req *http.Request) answer {
+	w := httptest.NewRecorder()
+	r.h.ServeHTTP(w, req)
+	return answer{w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// want does a request and checks its status.
+func (r *rig) want(status int, method, target, body string, headers ...string) answer {
+	r.t.Helper()
+	a := r.do(method, target, body, headers...)
+	if a.status != status {
+		r.t.Fatalf("%s %s %s: status %d, want %d: %s", method, target, clip(body), a.status, status, a.body)
+	}
+	return a
+}
+
+// refused does a request and checks how it is refused.
+func (r *rig) refused(status int, code, method, target, body string, headers ...string) ErrorBody {
+	r.t.Helper()
+	a := r.want(status, method, target, body, headers...)
+	e := decoded[ErrorBody](r.t, a)
+	if e.Code != code {
+		r.t.Errorf("%s %s %s: %s, want %s", method, target, clip(body), a.body, code)
+	}
+	return e
+}
+
+// decoded reads an answer, which has no field that T does not know.
+func decoded[T any](t *testing.T, a answer) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(string(a.body)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", a.body, err)
+	}
+	if kind := a.header.Get("Content-Type"); kind != "application/json" {
+		t.Errorf("JSON is sent as %q", kind)
+	}
+	return v
+}
