@@ -1,0 +1,641 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// life is a script with everything in it: making, changing, deleting with and without messages, making
+// again under the same name, and a queue that is deleted before it was ever opened.
+func life() []act {
+	return []act{
+		{always, apply("a", QueueSpec{})},
+		{always, apply("b", QueueSpec{Placement: PlacementSpec{Nodes: []string{"elsewhere"}}})},
+		{serving("a", 1), put("a", 3)},
+		{always, apply("a", QueueSpec{Limits: QueueLimits{Messages: 7}})},
+		{ready("a", 2), del("a", Duration(20*time.Second))},
+		{always, del("b", 0)},
+		{absent("a"), apply("a", QueueSpec{Durability: Written})},
+		{serving("a", 1), apply("c", QueueSpec{})},
+		{serving("c", 1), put("c", 5)},
+		{always, del("c", 0)},
+		{absent("c"), func(*world) {}},
+	}
+}
+
+// TestLifeWithFaults lets every call of a whole life err, before and after its effect, lose its entry, and
+// kill the node before and after it (T-20, T-21, T-24). The world checks the order of things in each call.
+func TestLifeWithFaults(t *testing.T) {
+	for _, consumers := range []bool{true, false} {
+		for _, slow := range []bool{true, false} {
+			clean := lifeWith(t, consumers, slow, 0, 0)
+			if clean.calls < 25 {
+				t.Fatalf("only %d calls: %v", clean.calls, clean.trace)
+			}
+			for f := range faultsEnd {
+				for at := 1; at <= clean.calls; at++ {
+					if w := lifeWith(t, consumers, slow, at, f); f == dieBefore && w.deaths != 1 {
+						t.Fatalf("died %d times at call %d", w.deaths, at)
+					}
+				}
+			}
+		}
+	}
+}
+
+func lifeWith(t *testing.T, consumers, slow bool, at int, f fault) *world {
+	w := newWorld(t)
+	w.consumers, w.slow, w.at, w.fault, w.script = consumers, slow, at, f, life()
+	w.run()
+	w.check(len(w.script) == 0, "%d acts left", len(w.script))
+	q, ok := w.s.Queue("a")
+	uid := q.Metadata.UID
+	w.check(ok && len(w.s.Queues()) == 1, "queues left: %+v", w.s.Queues())
+	w.check(len(w.disk) == 1 && w.disk[uid] && !w.gone[uid] && w.left[uid] == 0, "the second a shares something with the first")
+	w.check(q.Status.Phase == Ready && q.Status.ObservedGeneration == 1 && len(q.Status.Conditions) == 0, "%+v", q)
+	want := []Replica{{Node: "n-key", Disk: "d1", Owner: true}} // T-32
+	w.check(slices.Equal(q.Status.Placement, want), "placement %+v", q.Status.Placement)
+	w.check(w.admitting[uid] && len(w.open) == 1, "a is ready and does not take messages")
+	return w
+}
+
+// TestLifeWithManyDeaths kills the node again and again: every number of calls between deaths.
+func TestLifeWithManyDeaths(t *testing.T) {
+	for every := 3; every < 40; every++ {
+		w := newWorld(t)
+		w.slow, w.script = every%2 == 0, life()
+		for range 3000 {
+			if w.at == 0 {
+				w.at, w.fault = w.calls+every, dieBefore+fault(w.deaths%2)
+			}
+			if w.round() && len(w.script) == 0 {
+				break
+			}
+		}
+		w.check(len(w.script) == 0, "every %d calls: does not get on", every)
+	}
+}
+
+// TestDrainEnds tells what users see of a deletion (T-20, W-28).
+func TestDrainEnds(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		left   uint64
+		want   string
+		finish int64 // seconds after the deletion
+	}{
+		{"empty", 0, "Drained", 0},
+		{"in time", 4, "Drained", 4},
+		{"deadline", 1000, "DrainDeadline", 20},
+	} {
+		w := newWorld(t)
+		w.consumers = true
+		w.script = []act{{always, apply("a", QueueSpec{})}, {serving("a", 1), put("a", tc.left)}}
+		w.run()
+		began, seen := w.now, ""
+		del("a", Duration(20*time.Second))(w)
+		if q, _ := w.s.Queue("a"); q.Status.Phase != Deleting || q.Status.Conditions[0].Reason != "Draining" {
+			t.Errorf("%s: not seen as deleting: %+v", tc.name, q)
+		}
+		for !w.round() {
+			q, ok := w.s.Queue("a")
+			if ok && q.Status.Destroying && seen == "" {
+				seen = q.Status.Conditions[0].Reason
+				if at := w.now - began; at != tc.finish*1000 {
+					t.Errorf("%s: draining ended after %d ms", tc.name, at)
+				}
+				want := fmt.Sprintf("%d messages go with the queue", w.left[q.Metadata.UID])
+				if !strings.Contains(q.Status.Conditions[0].Message, want) {
+					t.Errorf("%s: %+v", tc.name, q.Status.Conditions)
+				}
+			}
+		}
+		if seen != tc.want {
+			t.Errorf("%s: draining ended with %q", tc.name, seen)
+		}
+	}
+}
+
+// TestDeadlineBroughtNearer deletes again with a shorter deadline while the queue drains.
+func TestDeadlineBroughtNearer(t *testing.T) {
+	w := newWorld(t)
+	w.script = []act{
+		{always, apply("a", QueueSpec{})},
+		{serving("a", 1), put("a", 9)},
+		{always, del("a", Duration(24*time.Hour))},
+		{func(w *world) bool { return len(w.r.timers) > 0 }, del("a", Duration(3*time.Second))},
+	}
+	began := w.now
+	w.run()
+	if _, ok := w.s.Queue("a"); ok || w.now > began+60_000 {
+		t.Errorf("still there, or it took %d ms", w.now-began)
+	}
+}
+
+// TestErrorsBackOff repeats what is in error after 1, 2, 4 … times the least wait, up to the most, shows
+// the reason, and goes on as soon as it is woken.
+func TestErrorsBackOff(t *testing.T) {
+	full := &Trouble{"DiskFull", "no space is left; nothing was made; free some"}
+	n := &node{err: map[uint64]error{1: fmt.Errorf("opening: %w", full)}}
+	n.start(t, Options{BackoffMin: 10, BackoffMax: 60})
+	n.apply("a", QueueSpec{})
+	var waits []int64
+	for range 6 {
+		waits = append(waits, n.settle())
+		n.now += waits[len(waits)-1]
+	}
+	if want := []int64{10, 20, 40, 60, 60, 60}; !slices.Equal(waits, want) || n.ensures != 6 {
+		t.Errorf("waits %v, %d calls", waits, n.ensures)
+	}
+	q, _ := n.s.Queue("a")
+	want := Condition{CondGroup, "DiskFull", "opening: " + full.Message}
+	if q.Status.Phase != Pending || q.Status.ObservedGeneration != 0 || q.Status.Conditions[0] != want {
+		t.Errorf("%+v", q.Status) // T-23: pending, with the reason
+	}
+	if n.proposed != 1 {
+		t.Errorf("one reason took %d entries", n.proposed)
+	}
+	delete(n.err, 1)
+	n.r.Wake(1)
+	if wait := n.settle(); wait != Idle {
+		t.Errorf("woken, and still waits %d", wait)
+	}
+	if q, _ := n.s.Queue("a"); q.Status.Phase != Ready {
+		t.Errorf("%+v", q.Status)
+	}
+
+	// Trouble of one that was ready: degraded, and the same generation is done.
+	n.err[1] = errors.New("poisoned")
+	n.r.Wake(1)
+	if wait := n.settle(); wait != 10 {
+		t.Errorf("the back-off did not begin anew: %d", wait)
+	}
+	q, _ = n.s.Queue("a")
+	if q.Status.Phase != Degraded || q.Status.ObservedGeneration != 1 || q.Status.Conditions[0].Reason != "Error" {
+		t.Errorf("%+v", q.Status)
+	}
+	n.apply("a", QueueSpec{Limits: QueueLimits{Messages: 1}})
+	n.settle()
+	if q, _ = n.s.Queue("a"); q.Status.ObservedGeneration != 1 || q.Metadata.Generation != 2 {
+		t.Errorf("observed before it was done: %+v", q) // T-24
+	}
+	delete(n.err, 1)
+	n.now += 60
+	n.settle()
+	if q, _ = n.s.Queue("a"); q.Status.ObservedGeneration != 2 || q.Status.Phase != Ready {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestTroubleHoldsUpNobody has every second queue in error, and all others get ready in the same moment.
+func TestTroubleHoldsUpNobody(t *testing.T) {
+	n := &node{err: map[uint64]error{}}
+	n.start(t, Options{})
+	for i := range 50 {
+		n.apply(fmt.Sprint("q", i), QueueSpec{})
+		if i%2 == 0 {
+			n.err[n.s.Version()] = errors.New("broken")
+		}
+	}
+	n.settle()
+	for _, q := range n.s.Queues() {
+		if broken := n.err[q.Metadata.UID] != nil; (q.Status.Phase == Ready) == broken {
+			t.Errorf("%s is %s", q.Metadata.Name, q.Status.Phase)
+		}
+	}
+}
+
+// TestIdleCostsNothing: a step that has nothing to do looks at nothing, however many queues there are, and
+// one with one change looks at that one.
+func TestIdleCostsNothing(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{})
+	for i := range 1000 {
+		n.apply(fmt.Sprint("q", i), QueueSpec{})
+	}
+	if wait := n.settle(); wait != Idle || len(n.r.tasks) != 0 || len(n.r.timers) != 0 {
+		t.Fatalf("wait %d, %d tasks, %d timers", wait, len(n.r.tasks), len(n.r.timers))
+	}
+	before, version := n.ensures, n.s.Version()
+	if allocs := testing.AllocsPerRun(100, func() { n.r.Step(n.now, n.s) }); allocs != 0 || n.ensures != before {
+		t.Errorf("an idle step makes %v allocations and %d calls", allocs, n.ensures-before)
+	}
+	n.apply("q7", QueueSpec{}) // the same again (T-17)
+	if n.settle() != Idle || n.ensures != before || n.s.Version() != version+1 {
+		t.Errorf("%d calls for an apply that changed nothing", n.ensures-before)
+	}
+	n.apply("q7", QueueSpec{Limits: QueueLimits{Messages: 1}})
+	if n.settle() != Idle || n.ensures != before+2 { // to do it, and when it is in the registry
+		t.Errorf("%d calls for one change", n.ensures-before)
+	}
+	// A new life asks for each queue once, and writes nothing (T-17: also after a restart).
+	n.ensures, version = 0, n.s.Version()
+	n.start(t, Options{})
+	if n.settle() != Idle || n.ensures != 1000 || n.s.Version() != version {
+		t.Errorf("a restart makes %d calls and %d entries", n.ensures, n.s.Version()-version)
+	}
+}
+
+// TestStepIsBounded: a step takes StepMax resources, in the order of asking, and says that there are more.
+func TestStepIsBounded(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{StepMax: 10})
+	for i := range 25 {
+		n.apply(fmt.Sprint("q", i), QueueSpec{})
+	}
+	for _, want := range []int{10, 20, 25} {
+		wait := n.r.Step(n.now, n.s)
+		if n.ensures != want || (wait == 0) != (want < 25) {
+			t.Errorf("%d of %d after a step, wait %d", n.ensures, want, wait)
+		}
+	}
+}
+
+// TestWakingItselfDoesNotSpin: a runtime that wakes from within a call is asked again in the next step.
+func TestWakingItselfDoesNotSpin(t *testing.T) {
+	n := &node{waking: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	if wait := n.r.Step(n.now, n.s); wait != 0 || n.ensures != 1 {
+		t.Errorf("wait %d, %d calls", wait, n.ensures)
+	}
+}
+
+// TestManyWakesOneTimer: what is woken again and again keeps one place on the lists.
+func TestManyWakesOneTimer(t *testing.T) {
+	n := &node{pending: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	for range 1000 {
+		n.r.Wake(1)
+		n.r.Wake(1)
+		n.settle()
+		n.now++
+	}
+	if len(n.r.timers) != 1 || len(n.r.ready) != 0 || len(n.r.tasks) != 1 {
+		t.Errorf("%d timers, %d ready, %d tasks", len(n.r.timers), len(n.r.ready), len(n.r.tasks))
+	}
+	n.r.Wake(77) // nobody
+	if n.settle(); len(n.r.tasks) != 1 {
+		t.Errorf("%d tasks", len(n.r.tasks))
+	}
+}
+
+// TestAnswerFromWithin: the entry may be applied before Propose returns.
+func TestAnswerFromWithin(t *testing.T) {
+	n := &node{within: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	if n.settle() != Idle {
+		t.Error("not idle")
+	}
+	if q, _ := n.s.Queue("a"); q.Status.Phase != Ready {
+		t.Errorf("%+v", q)
+	}
+	n.delete("a")
+	if n.settle() != Idle || len(n.s.Queues()) != 0 || len(n.r.tasks) != 0 {
+		t.Errorf("%+v, %d tasks", n.s.Queues(), len(n.r.tasks))
+	}
+}
+
+// TestDroppedIsProposedAgain, after a back-off, and once at a time.
+func TestDroppedIsProposedAgain(t *testing.T) {
+	n := &node{drop: 4}
+	n.start(t, Options{BackoffMin: 10, BackoffMax: 40})
+	n.apply("a", QueueSpec{})
+	var waits []int64
+	for range 4 {
+		waits = append(waits, n.settle())
+		n.now += waits[len(waits)-1]
+	}
+	if want := []int64{10, 20, 40, 40}; !slices.Equal(waits, want) {
+		t.Errorf("waits %v", waits)
+	}
+	if n.settle() != Idle || n.proposed != 5 {
+		t.Errorf("proposed %d times", n.proposed)
+	}
+}
+
+// TestUnderWayIsNotProposedAgain while the answer is out.
+func TestUnderWayIsNotProposedAgain(t *testing.T) {
+	n := &node{hold: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	for range 10 {
+		n.r.Wake(1)
+		n.settle()
+		n.now += 100_000
+	}
+	if n.proposed != 1 || len(n.r.tasks) != 1 {
+		t.Errorf("proposed %d times, %d tasks", n.proposed, len(n.r.tasks))
+	}
+	// What somebody else observed does not end the wait.
+	other := Command{Observe: &Observe{KindQueue, 1, 1, Status{Phase: Degraded}}}
+	n.r.Applied(other, n.s.Apply(n.s.Version()+1, other))
+	if n.settle(); n.proposed != 1 {
+		t.Errorf("proposed %d times", n.proposed)
+	}
+}
+
+// TestRefusedObservationIsMadeAnew: between proposal and entry a deletion came.
+func TestRefusedObservationIsMadeAnew(t *testing.T) {
+	n := &node{hold: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	n.settle() // Ready is under way
+	n.delete("a")
+	n.hold = false
+	if n.commit(); n.last.Err == nil || n.last.Err.Reason != Removing {
+		t.Fatalf("%+v", n.last)
+	}
+	for range 10 {
+		n.now += max(n.settle(), 0)
+	}
+	if len(n.s.Queues()) != 0 || len(n.r.tasks) != 0 {
+		t.Errorf("%+v", n.s.Queues())
+	}
+}
+
+// TestClockGoesBack: nothing waits for a time that is far away now.
+func TestClockGoesBack(t *testing.T) {
+	n := &node{err: map[uint64]error{1: errors.New("broken")}}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	n.settle()
+	delete(n.err, 1)
+	n.now -= 3_600_000
+	if wait := n.settle(); wait != Idle {
+		t.Errorf("waits %d ms", wait)
+	}
+}
+
+// TestPins keeps a queue that is pinned elsewhere pending, and degrades one that already serves.
+func TestPins(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{Node: "key", Name: "n1", Disk: "d"})
+	pin := func(names ...string) QueueSpec { return QueueSpec{Placement: PlacementSpec{Nodes: names}} }
+	n.apply("a", pin("n9"))
+	n.settle()
+	q, _ := n.s.Queue("a")
+	if q.Status.Phase != Pending || q.Status.Conditions[0].Reason != "NoSuchNode" || n.ensures != 0 {
+		t.Errorf("%+v", q.Status)
+	}
+	for _, name := range []string{"n1", "key"} {
+		n.apply("a", pin(name))
+		n.settle()
+		if q, _ = n.s.Queue("a"); q.Status.Phase != Ready || q.Status.ObservedGeneration != q.Metadata.Generation {
+			t.Errorf("pinned to %s: %+v", name, q.Status)
+		}
+	}
+	done := q.Metadata.Generation
+	n.ensures = 0
+	n.apply("a", pin("n9"))
+	n.settle()
+	q, _ = n.s.Queue("a")
+	if q.Status.Phase != Degraded || q.Status.ObservedGeneration != done || n.ensures == 0 {
+		t.Errorf("%+v", q.Status)
+	}
+	n.apply("b", QueueSpec{Placement: PlacementSpec{PreferredLeader: "n9"}})
+	n.settle()
+	q, _ = n.s.Queue("b")
+	if q.Status.Phase != Ready || q.Status.Conditions[0].Reason != "PreferredLeaderAbsent" {
+		t.Errorf("%+v", q.Status)
+	}
+}
+
+// TestOwnerElsewhere: a queue whose messages are on another disk is never made anew here, and can still be
+// deleted (T-19, T-32; field cases 18, 72a).
+func TestOwnerElsewhere(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{Node: "key", Disk: "d1"})
+	n.apply("a", QueueSpec{})
+	n.settle()
+	n.ensures = 0
+	n.start(t, Options{Node: "key", Disk: "d2"})
+	n.settle()
+	q, _ := n.s.Queue("a")
+	if n.ensures != 0 || q.Status.Phase != Degraded || q.Status.Conditions[0].Reason != "OwnerAbsent" {
+		t.Errorf("%d calls, %+v", n.ensures, q.Status)
+	}
+	if want := []Replica{{"key", "d1", true}}; !slices.Equal(q.Status.Placement, want) {
+		t.Errorf("%+v", q.Status.Placement)
+	}
+	n.delete("a")
+	if n.settle() != Idle || len(n.s.Queues()) != 0 || n.ensures != 0 {
+		t.Errorf("%+v", n.s.Queues())
+	}
+}
+
+// TestDamagedQueueCanBeDeleted: opening errs for ever, the deadline ends draining all the same (72a).
+func TestDamagedQueueCanBeDeleted(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{DrainDeadline: Duration(time.Minute)})
+	n.settle()
+	n.err = map[uint64]error{1: &Trouble{"GroupMissing", "gone"}}
+	n.delete("a")
+	began := n.now
+	n.settle()
+	q, _ := n.s.Queue("a")
+	if len(q.Status.Conditions) != 2 || q.Status.Conditions[1].Reason != "GroupMissing" || n.destroyed != 0 {
+		t.Errorf("%+v", q.Status)
+	}
+	for wait := n.settle(); wait != Idle; wait = n.settle() {
+		n.now += wait
+	}
+	if len(n.s.Queues()) != 0 || n.destroyed != 1 || n.now != began+60_000 {
+		t.Errorf("%+v after %d ms", n.s.Queues(), n.now-began)
+	}
+}
+
+// TestConnectors: a connector of an unknown queue is pending with the reason, and follows what becomes of
+// the queue (T-10); nothing is said to be done that is not.
+func TestConnectors(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{})
+	spec := ConnectorSpec{
+		Protocol: "file", Direction: "source", Address: "/x", Queue: "a", Evidence: "none", Loss: "all of it",
+	}
+	n.mutate(Mutation{Verb: Create, Kind: KindConnector, Name: "a", Connector: &spec})
+	expect := func(reason string) {
+		t.Helper()
+		for n.settle() > 0 {
+			n.now += 1000
+		}
+		c, _ := n.s.Connector("a")
+		if c.Status.Phase != Pending || c.Status.ObservedGeneration != 0 || c.Status.Conditions[0].Reason != reason {
+			t.Errorf("%+v, want %s", c.Status, reason)
+		}
+	}
+	expect("QueueNotFound")
+	n.apply("a", QueueSpec{})
+	expect("NotRun")
+	n.left = 5
+	n.delete("a")
+	n.settle()
+	c, _ := n.s.Connector("a")
+	if c.Status.Conditions[0].Reason != "QueueDeleting" {
+		t.Errorf("%+v", c.Status)
+	}
+	n.now += 600_000
+	expect("QueueNotFound")
+	if len(n.s.Queues()) != 0 {
+		t.Errorf("%+v", n.s.Queues())
+	}
+	n.mutate(Mutation{Verb: Delete, Kind: KindConnector, Name: "a"})
+	if n.settle() != Idle || len(n.s.Connectors()) != 0 {
+		t.Errorf("%+v", n.s.Connectors())
+	}
+}
+
+// TestConditionsFit: whatever an error says, it fits a status.
+func TestConditionsFit(t *testing.T) {
+	for _, text := range []string{
+		"", "a\nb", "\xff\xfe", strings.Repeat("ä", 600), strings.Repeat("x", 1024), strings.Repeat("\xff", 5000),
+	} {
+		c := condition(CondGroup, &Trouble{text, text})
+		st := Status{Phase: Pending, Conditions: []Condition{c}}
+		if err := validateStatus(KindQueue, "a", &st); err != nil || strings.Contains(c.Message, "\n") {
+			t.Errorf("%.20q: %v", text, err)
+		}
+		if len(text) == 1024 && c.Message != text {
+			t.Errorf("cut what fits: %q", c.Message)
+		}
+	}
+}
+
+// TestTimers holds the heap to a plain list.
+func TestTimers(t *testing.T) {
+	var h timers
+	tasks := make([]*task, 40)
+	seed := uint64(1)
+	random := func(n uint64) uint64 { seed = seed*6364136223846793005 + 1442695040888963407; return seed >> 33 % n }
+	for i := range tasks {
+		tasks[i] = &task{uid: uint64(i)}
+	}
+	for range 5000 {
+		h.set(tasks[random(40)], int64(random(30))) // 0: never
+		if random(10) == 0 {
+			now := int64(random(30))
+			var want []*task
+			for _, x := range tasks {
+				if x.due != 0 && x.due <= now {
+					want = append(want, x)
+				}
+			}
+			slices.SortStableFunc(want, func(a, b *task) int { return int(a.due - b.due) })
+			var got []*task
+			for x := h.next(now); x != nil; x = h.next(now) {
+				got = append(got, x)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%d due, want %d", len(got), len(want))
+			}
+		}
+	}
+	if h.next(math.MaxInt64) == nil {
+		t.Error("the heap was always empty")
+	}
+}
+
+// node is a small Runtime: everything works at once unless it is told otherwise.
+type node struct {
+	s         *State
+	r         *Reconciler
+	now       int64
+	err       map[uint64]error // of Ensure, by uid
+	pending   bool             // Ensure is never done
+	waking    bool             // Ensure wakes
+	within    bool             // proposals are applied at once
+	hold      bool             // proposals wait
+	drop      int              // proposals to drop
+	left      uint64           // messages in every queue
+	proposals []Command
+	last      Result
+
+	ensures, proposed, destroyed int
+}
+
+func (n *node) start(t *testing.T, o Options) {
+	t.Helper()
+	if n.s == nil {
+		n.s, n.now = NewState(), 1_000_000_000
+	}
+	n.r = NewReconciler(n, o)
+	n.r.Load(n.s)
+}
+
+func (n *node) Ensure(q Queue) (bool, error) {
+	n.ensures++
+	if n.waking {
+		n.r.Wake(q.Metadata.UID)
+	}
+	return !n.pending, n.err[q.Metadata.UID]
+}
+
+func (n *node) StopAdmission(Queue) (bool, error) { return true, nil }
+
+func (n *node) Drained(Queue) (Drain, error) { return Drain{Left: n.left}, nil }
+
+func (n *node) Disconnect(Queue) (bool, Drain, error) { return true, Drain{Left: n.left}, nil }
+
+func (n *node) Destroy(Queue) (bool, error) { n.destroyed++; return true, nil }
+
+func (n *node) Propose(c Command) error {
+	n.proposed++
+	n.proposals = append(n.proposals, c)
+	if n.within {
+		n.commit()
+	}
+	return nil
+}
+
+// commit applies what was proposed.
+func (n *node) commit() {
+	for len(n.proposals) > 0 {
+		c := n.proposals[0]
+		n.proposals = n.proposals[1:]
+		if n.drop > 0 {
+			n.drop--
+			n.r.Dropped(c)
+			continue
+		}
+		n.enter(c)
+	}
+}
+
+func (n *node) enter(c Command) {
+	n.last = n.s.Apply(n.s.Version()+1, c)
+	n.r.Applied(c, n.last)
+}
+
+func (n *node) mutate(m Mutation) {
+	m.At = n.now
+	n.enter(Command{Mutation: &m})
+}
+
+func (n *node) apply(name string, s QueueSpec) {
+	n.mutate(Mutation{Verb: Apply, Kind: KindQueue, Name: name, Queue: &s})
+}
+
+func (n *node) delete(name string) { n.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: name}) }
+
+// settle steps without letting time pass until nothing happens, and returns the wait.
+func (n *node) settle() int64 {
+	for {
+		wait := n.r.Step(n.now, n.s)
+		more := len(n.proposals) > 0 && !n.hold
+		if more {
+			n.commit()
+		}
+		if wait != 0 && !more {
+			return wait
+		}
+	}
+}
