@@ -204,7 +204,7 @@ func query(r *http.Request, known ...string) (map[string]string, error) {
 			return nil, bad("%q is no parameter here%s", clip(name), hint)
 		}
 		if len(list) != 1 {
-			return nil, bad("the parameter %s stands %d times", name, len(list))
+			return nil, bad("the parameter %s stands more than once", name)
 		}
 		m[name] = list[0]
 	}

@@ -48,6 +48,8 @@ func wellFormed(body []byte) error {
 	case errors.As(err, &syntax) && strings.Contains(err.Error(), "after top-level value"):
 		return wrongField("", "line %s: there is more after the first document; send one resource a request",
 			place(body, syntax.Offset))
+	case errors.As(err, &syntax) && strings.Contains(err.Error(), "unexpected end"):
+		return wrongField("", "line %s: %v", place(body, int64(len(body))+1), err)
 	case errors.As(err, &syntax):
 		return wrongField("", "line %s: %v", place(body, syntax.Offset), err)
 	}
@@ -56,7 +58,7 @@ func wellFormed(body []byte) error {
 
 // place is the line and column of the byte before offset, from 1.
 func place(body []byte, offset int64) string {
-	before := body[:max(0, min(offset-1, int64(len(body))))]
+	before := body[:offset-1]
 	line := bytes.Count(before, []byte("\n")) + 1
 	column := len(before) - (bytes.LastIndexByte(before, '\n') + 1) + 1
 	return strconv.Itoa(line) + ", column " + strconv.Itoa(column)
