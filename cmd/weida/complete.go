@@ -12,12 +12,19 @@ const completePatience = 500 * time.Millisecond
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeWords offers these words, for the first argument or a flag.
+// completeWords offers these words for the first argument.
 func completeWords(words ...string) completer {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFlag offers these words for a flag.
+func completeFlag(words ...string) completer {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -62,7 +62,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.replicas, "replicas", 1, "`N` copies")
 	cmd.Flags().StringVar(&f.durability, "durability", "flushed", "`LEVEL` that replicas reach: flushed or written")
 	cmd.Flags().DurationVar(&f.drain, "drain-deadline", 0, "`TIME` that a deletion lets consumers drain it, as 30s or 5m")
-	_ = cmd.RegisterFlagCompletionFunc("durability", completeWords("flushed", "written")) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("durability", completeFlag("flushed", "written")) // the flag is there
 }
 
 // specFlags are those that say what the queue is to be.

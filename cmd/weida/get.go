@@ -49,7 +49,7 @@ func newGet() *cobra.Command {
 // formatFlag adds -o with these formats, the first of which is the default.
 func formatFlag(cmd *cobra.Command, formats ...string) func() (string, error) {
 	o := cmd.Flags().StringP("output", "o", formats[0], "`FORMAT` of what is printed: "+either(formats, "or"))
-	_ = cmd.RegisterFlagCompletionFunc("output", completeWords(formats...)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("output", completeFlag(formats...)) // the flag is there
 	return func() (string, error) {
 		if !slices.Contains(formats, *o) {
 			return "", fmt.Errorf("-o %q: the formats are %s", *o, either(formats, "and"))

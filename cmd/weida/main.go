@@ -95,7 +95,7 @@ func newRoot() *cobra.Command {
 		return fmt.Errorf("%w; nothing was done; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
 	root.AddCommand(newDev(), newServe(), newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
-		newSub(), newLog(), newExplain(), newVersion())
+		newSub(), newPeek(), newPurge(), newUnsubscribe(), newRetire(), newLog(), newExplain(), newVersion())
 	return root
 }
 

@@ -16,6 +16,8 @@ import (
 // pubFlags are the flags of `pub`.
 type pubFlags struct {
 	file, lines, want string
+	producer          string
+	seq               uint64 // 0: what follows on what the queue knows
 	count             int
 	rate              float64
 	json              bool
@@ -28,10 +30,12 @@ func newPub() *cobra.Command {
 		Short: "publish messages and print the evidence of each",
 		Long: "Publishes TEXT, standard input (-), a file as one message (--file) or each line of a file as a message\n" +
 			"(--lines; a line's end is not part of it). The answer is the evidence that was achieved, which covers\n" +
-			"what was asked for, or the reason why not.",
-		Example: "  weida pub demo hello --want stored:flushed\n  weida pub demo --lines orders.txt -o json",
-		Args:    cobra.RangeArgs(1, 2),
-
+			"what was asked for, or the reason why not.\n\n" +
+			"With --producer the queue knows the messages by their sequences: they go on from the highest it has, and\n" +
+			"one that is sent again under its --seq is answered for and not stored twice.",
+		Example: "  weida pub demo hello --want stored:flushed\n  weida pub demo --lines orders.txt -o json\n" +
+			"  weida pub demo hello --producer till-7\n  weida pub demo hello --producer till-7 --seq 1   # the same again",
+		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeQueue,
 	}
 	cmd.Flags().StringVar(&f.file, "file", "", "publish the `FILE` as one message")
@@ -40,10 +44,19 @@ func newPub() *cobra.Command {
 		"`EVIDENCE`: accepted, stored:written, stored:flushed, replicated:N[:flushed]")
 	cmd.Flags().IntVar(&f.count, "count", 1, "publish TEXT `N` times")
 	cmd.Flags().Float64Var(&f.rate, "rate", 0, "messages per second at most; 0 is no limit")
+	cmd.Flags().StringVar(&f.producer, "producer", "", "durable `ID`, yours from its first use on, which makes sending "+
+		"again safe")
+	cmd.Flags().Uint64Var(&f.seq, "seq", 0,
+		"sequence `N` of the first message, from 1; else what follows on what the queue knows")
+	_ = cmd.RegisterFlagCompletionFunc("want", completeFlag("accepted", "stored:written", "stored:flushed")) // it is there
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if f.json, err = output(); err != nil {
 			return err
+		}
+		if f.seq != 0 && f.producer == "" || cmd.Flags().Changed("seq") && f.seq == 0 {
+			return errors.New("--seq counts from 1 and goes with --producer: without an id the queue keeps no sequences; " +
+				"nothing was sent")
 		}
 		return pub(cmd, args, f)
 	}
@@ -65,11 +78,15 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 		return err
 	}
 	defer c.Close()
-	p, err := c.Producer(cmd.Context(), args[0], client.ProducerOptions{Want: want})
+	p, err := c.Producer(cmd.Context(), args[0], client.ProducerOptions{Want: want, ID: f.producer})
 	if err != nil {
 		return refusedAtOnce(args[0], f, err)
 	}
-	r := newPubReport(args[0], f.json, src.total)
+	first := f.seq
+	if first == 0 {
+		first = p.Next()
+	}
+	r := newPubReport(args[0], f.json, src.total, first)
 	err = send(cmd.Context(), p, src, f.rate, r)
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what had been sent is answered, the rest was not sent")
@@ -94,21 +111,26 @@ func parseWant(f pubFlags) (wire.Want, error) {
 	return want, fmt.Errorf("--want: %w; nothing was sent", err)
 }
 
-// refusedAtOnce tells why nothing was sent. With JSON it stands for the first message, too.
+// refusedAtOnce tells why nothing was sent. With JSON it stands for the first message, too; its sequence is
+// 0 where only the queue would know it.
 func refusedAtOnce(queue string, f pubFlags, err error) error {
 	var refused *wire.Error
 	if !f.json || !errors.As(err, &refused) {
 		return err
 	}
-	r := newPubReport(queue, true, 0)
-	r.result(client.Result{Seq: 1, Outcome: client.Refused, Err: refused})
-	return r.end(err)
+	seq := f.seq
+	if f.producer == "" {
+		seq = 1
+	}
+	r := newPubReport(queue, true, 0, seq)
+	r.result(client.Result{Seq: seq, Outcome: client.Refused, Err: refused})
+	return r.end(nil)
 }
 
 // send gives every message of the source to the producer.
 func send(ctx context.Context, p *client.Producer, src *source, rate float64, r *pubReport) error {
 	start := time.Now()
-	for n := 0; ; n++ {
+	for seq := r.first; ; seq++ {
 		m, err := src.next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -117,16 +139,29 @@ func send(ctx context.Context, p *client.Producer, src *source, rate float64, r 
 			return err
 		}
 		if rate > 0 {
-			due := start.Add(time.Duration(float64(n) / rate * float64(time.Second)))
+			due := start.Add(time.Duration(float64(seq-r.first) / rate * float64(time.Second)))
 			select {
 			case <-time.After(time.Until(due)):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
+		m.Seq = seq
 		m.Body = r.bar.count(m.Body)
 		if err := p.Send(ctx, m, r.result); err != nil {
-			return err
+			return &unsentError{seq, err}
 		}
 	}
 }
+
+// unsentError is the first message that was not sent, and why.
+type unsentError struct {
+	seq uint64
+	err error
+}
+
+func (e *unsentError) Error() string {
+	return fmt.Sprintf("message %d, and what follows it, was not sent: %v", e.seq, e.err)
+}
+
+func (e *unsentError) Unwrap() error { return e.err }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -18,23 +19,42 @@ import (
 type pubReport struct {
 	queue string
 	json  bool
+	first uint64 // sequence of the first message
 	bar   *bar
+	now   func() time.Time
 	start time.Time
-	out   *bufio.Writer
+	out   *bufio.Writer // of standard output
+	talk  io.Writer     // standard error
 
 	mu      sync.Mutex
 	next    uint64                   // guarded by mu; sequence to print next
 	early   map[uint64]client.Result // guarded by mu
 	counts  map[client.Outcome]int   // guarded by mu
 	last    client.Result            // guarded by mu
+	alike   alike                    // guarded by mu; text only
+	told    map[string]bool          // guarded by mu; the texts of errors that were told, at most toldMax
 	failure error                    // guarded by mu; of printing
 }
 
-func newPubReport(queue string, json bool, total int64) *pubReport {
+// alike are messages one after another that ended in the same way.
+type alike struct {
+	first, last uint64
+	outcome     client.Outcome
+	text        string // "" is none
+	since       time.Time
+}
+
+// toldMax bounds the memory of what was told.
+const toldMax = 64
+
+// alikeMax is how long a line may be held back to count what is like it.
+const alikeMax = time.Second
+
+func newPubReport(queue string, json bool, total int64, first uint64) *pubReport {
 	return &pubReport{
-		queue: queue, json: json, bar: newBar("published", total), start: time.Now(),
-		out: bufio.NewWriterSize(os.Stdout, 64<<10), next: 1,
-		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int),
+		queue: queue, json: json, first: first, bar: newBar("published", total), now: time.Now, start: time.Now(),
+		out: bufio.NewWriterSize(os.Stdout, 64<<10), talk: os.Stderr, next: first,
+		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int), told: make(map[string]bool),
 	}
 }
 
@@ -57,15 +77,16 @@ func (r *pubReport) result(res client.Result) {
 	}
 }
 
+// pubLine is one result as JSON. All fields stand always, but for the offset, which is there once it is committed.
 type pubLine struct {
 	Queue     string        `json:"queue"`
 	Seq       uint64        `json:"seq"`
 	Offset    *uint64       `json:"offset,omitempty"`
-	Term      *uint64       `json:"term,omitempty"`
+	Term      uint64        `json:"term"` // 0 until committed
 	Outcome   string        `json:"outcome"`
-	Evidence  *evidenceLine `json:"evidence,omitempty"`
-	Code      string        `json:"code,omitempty"`
-	Detail    string        `json:"detail,omitempty"`
+	Evidence  *evidenceLine `json:"evidence"`
+	Code      string        `json:"code"`
+	Detail    string        `json:"detail"`
 	LatencyMS float64       `json:"latency_ms"`
 }
 
@@ -76,10 +97,11 @@ type evidenceLine struct {
 }
 
 func (r *pubReport) print(res client.Result) error {
+	if res.Err != nil && len(r.told) < toldMax {
+		r.told[res.Err.Error()] = true
+	}
 	if !r.json {
-		if res.Outcome != client.OK {
-			fmt.Fprintf(os.Stderr, "%s: message %d %s: %v\n", r.queue, res.Seq, res.Outcome, res.Err)
-		}
+		r.printText(res)
 		return nil
 	}
 	line := pubLine{
@@ -87,7 +109,7 @@ func (r *pubReport) print(res client.Result) error {
 		LatencyMS: float64(res.Latency.Microseconds()) / 1000,
 	}
 	if res.Committed {
-		line.Offset, line.Term = &res.Offset, &res.Term
+		line.Offset, line.Term = &res.Offset, res.Term
 	}
 	if !res.Evidence.IsZero() {
 		line.Evidence = &evidenceLine{Level: res.Evidence.Level()}
@@ -110,11 +132,42 @@ func (r *pubReport) print(res client.Result) error {
 	return err
 }
 
+// printText tells what did not end well; what ends alike is told once, with a count.
+func (r *pubReport) printText(res client.Result) {
+	if res.Outcome == client.OK {
+		r.flushAlike()
+		return
+	}
+	a, text, now := &r.alike, res.Err.Error(), r.now()
+	if a.text != text || a.outcome != res.Outcome {
+		r.flushAlike()
+		*a = alike{first: res.Seq, outcome: res.Outcome, text: text, since: now}
+	}
+	a.last = res.Seq
+	if now.Sub(a.since) >= alikeMax {
+		r.flushAlike()
+	}
+}
+
+func (r *pubReport) flushAlike() {
+	a := r.alike
+	r.alike = alike{}
+	switch {
+	case a.text == "":
+	case a.first == a.last:
+		fmt.Fprintf(r.talk, "%s: message %d %s: %s\n", r.queue, a.first, a.outcome, a.text)
+	default:
+		fmt.Fprintf(r.talk, "%s: %d messages, %d to %d, %s: %s\n", r.queue, a.last-a.first+1, a.first, a.last, a.outcome,
+			a.text)
+	}
+}
+
 // end prints the sum and returns the status of the worst outcome.
 func (r *pubReport) end(err error) error {
 	r.bar.done()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.flushAlike()
 	total := 0
 	for _, n := range r.counts {
 		total += n
@@ -122,7 +175,7 @@ func (r *pubReport) end(err error) error {
 	if !r.json && r.counts[client.OK] > 0 {
 		fmt.Fprintln(r.out, r.sum(total))
 	}
-	err = errors.Join(err, r.failure, r.out.Flush())
+	err = errors.Join(r.untold(err), r.failure, r.out.Flush())
 	worst := 0
 	switch {
 	case r.counts[client.Indeterminate] > 0:
@@ -136,6 +189,53 @@ func (r *pubReport) end(err error) error {
 		return &exitError{worst, err}
 	}
 	return err
+}
+
+// untold is what of err no line has said yet, each thing once.
+func (r *pubReport) untold(err error) error {
+	var left []error
+	for _, e := range flat(err) {
+		cause := e
+		var unsent *unsentError
+		if errors.As(e, &unsent) {
+			cause = unsent.err
+		}
+		if r.known(cause) {
+			if unsent == nil {
+				continue
+			}
+			e = fmt.Errorf("message %d, and what follows it, was not sent", unsent.seq)
+		}
+		r.told[cause.Error()] = true
+		left = append(left, e)
+	}
+	return errors.Join(left...)
+}
+
+// known says whether a line spoke of err: as it is, or as the reason why messages are indeterminate.
+func (r *pubReport) known(err error) bool {
+	for text := range r.told {
+		if strings.Contains(text, err.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+// flat takes joined errors apart.
+func flat(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only what Join made on top
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, flat(e)...)
+	}
+	return all
 }
 
 func (r *pubReport) sum(total int) string {

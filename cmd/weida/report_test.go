@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -43,14 +44,16 @@ func TestReport(t *testing.T) {
 	}{
 		{"ok", []client.Result{ok(2), ok(1)}, 0, []string{
 			`{"queue":"q","seq":1,"offset":10,"term":2,"outcome":"ok","evidence":{"level":"stored","flushed":true},` +
-				`"latency_ms":1.5}`,
+				`"code":"","detail":"","latency_ms":1.5}`,
 			`{"queue":"q","seq":2,"offset":11,`,
 		}},
 		{"accepted", []client.Result{accepted}, 0, []string{
-			`{"queue":"q","seq":1,"outcome":"ok","evidence":{"level":"accepted"},"latency_ms":0}`,
+			`{"queue":"q","seq":1,"term":0,"outcome":"ok","evidence":{"level":"accepted"},"code":"","detail":"",` +
+				`"latency_ms":0}`,
 		}},
 		{"refused", []client.Result{ok(1), refused(2)}, statusRefused, []string{
-			`{"queue":"q","seq":1,`, `{"queue":"q","seq":2,"outcome":"refused","code":"E2001","detail":"The node's disk`,
+			`{"queue":"q","seq":1,`, `{"queue":"q","seq":2,"term":0,"outcome":"refused","evidence":null,"code":"E2001",` +
+				`"detail":"The node's disk`,
 		}},
 		{"below", []client.Result{below(3), refused(2), ok(1)}, statusBelow, []string{
 			`{"queue":"q","seq":1,`, `{"queue":"q","seq":2,`,
@@ -58,11 +61,12 @@ func TestReport(t *testing.T) {
 				`"evidence":{"level":"replicated","flushed":false,"n":2},"code":"E1003",`,
 		}},
 		{"indeterminate", []client.Result{lost(1), below(2), refused(3)}, statusIndeterminate, []string{
-			`{"queue":"q","seq":1,"outcome":"indeterminate","code":"E4001",`, `{"queue":"q","seq":2,`, `{"queue":"q","seq":3,`,
+			`{"queue":"q","seq":1,"term":0,"outcome":"indeterminate","evidence":null,"code":"E4001",`,
+			`{"queue":"q","seq":2,`, `{"queue":"q","seq":3,`,
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newPubReport("q", true, 0)
+			r := newPubReport("q", true, 0, 1)
 			var out bytes.Buffer
 			r.out = bufio.NewWriter(&out)
 			for _, res := range c.results {
@@ -85,6 +89,51 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestAlike: messages that end in the same way are one line with a count, whatever came between is told in
+// its place, nothing is held back for long, and the error at the end repeats nothing.
+func TestAlike(t *testing.T) {
+	lost := &client.LostError{Addr: "a", Err: errors.New("timeout")}
+	gone := &wire.Error{Code: wire.ConnectionLost, Detail: lost.Error()}
+	full := &wire.Error{Code: wire.QueueFull}
+	now := time.Unix(0, 0)
+	var talk bytes.Buffer
+	r := newPubReport("q", false, 0, 5)
+	r.talk, r.now = &talk, func() time.Time { return now }
+	r.out = bufio.NewWriter(io.Discard)
+	for seq := uint64(5); seq < 9; seq++ {
+		r.result(client.Result{Seq: seq, Outcome: client.Refused, Err: full})
+	}
+	r.result(client.Result{Seq: 9, Outcome: client.OK, Evidence: wire.Accepted()})
+	now = now.Add(alikeMax - 1)
+	r.result(client.Result{Seq: 10, Outcome: client.Refused, Err: full})
+	now = now.Add(alikeMax)
+	r.result(client.Result{Seq: 11, Outcome: client.Refused, Err: full})
+	r.result(client.Result{Seq: 12, Outcome: client.Refused, Err: full})
+	for seq := uint64(13); seq < 1037; seq++ {
+		r.result(client.Result{Seq: seq, Outcome: client.Indeterminate, Err: gone})
+	}
+	err := r.end(errors.Join(&unsentError{1037, lost}, lost, errors.New("disk gone"), errors.New("disk gone")))
+	if got := status(err); got != statusIndeterminate {
+		t.Errorf("status %d", got)
+	}
+	if want := "message 1037, and what follows it, was not sent\ndisk gone"; err.Error() != want {
+		t.Errorf("the end says\n%v\nwant\n%s", err, want)
+	}
+	want := []string{
+		"q: 4 messages, 5 to 8, refused: ", "q: 2 messages, 10 to 11, refused: ", "q: message 12 refused: ",
+		"q: 1024 messages, 13 to 1036, indeterminate: ",
+	}
+	lines := strings.Split(strings.TrimSuffix(talk.String(), "\n"), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), talk.String())
+	}
+	for i, l := range lines {
+		if !strings.HasPrefix(l, want[i]) {
+			t.Errorf("line %d is\n%s\nand does not start with\n%s", i+1, l, want[i])
+		}
+	}
+}
+
 // TestStatus: each kind of error has the exit status that the reference names.
 func TestStatus(t *testing.T) {
 	for _, c := range []struct {
@@ -95,6 +144,10 @@ func TestStatus(t *testing.T) {
 		{&client.LostError{Addr: "a", Err: errors.New("gone")}, statusUnreachable},
 		{&client.ProtocolError{Cause: "x"}, statusUnreachable},
 		{&wire.Error{Code: wire.UnknownQueue}, statusRefused},
+		{&wire.Error{Code: wire.MutationIndeterminate}, statusIndeterminate},
+		{&apiError{Code: "E5001"}, statusRefused},
+		{&apiError{Code: "E5008"}, statusIndeterminate},
+		{&unsentError{1, &client.LostError{Addr: "a", Err: errors.New("gone")}}, statusUnreachable},
 		{&exitError{statusIndeterminate, &wire.Error{Code: wire.UnknownQueue}}, statusIndeterminate},
 	} {
 		if got := status(c.err); got != c.want {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker/client"
+	"weida/broker/queue"
 )
 
 // subFlags are the flags of `sub`.
@@ -32,6 +33,8 @@ func newSub() *cobra.Command {
 		Short: "consume messages",
 		Long: "Prints messages in the queue's order, each followed by a line end, and settles them.\n" +
 			"Without --count it goes on until it is interrupted.",
+		Example: "  weida sub demo --count 10\n  weida sub demo --subscription billing -o json\n" +
+			"  weida sub demo --out bodies --settle none",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeQueue,
 	}
@@ -42,6 +45,7 @@ func newSub() *cobra.Command {
 	cmd.Flags().StringVar(&f.out, "out", "-", "`DIR` to write each body to a file DIR/OFFSET; - is standard output")
 	cmd.Flags().Uint64Var(&f.count, "count", 0, "stop after `N` messages; 0 is never")
 	cmd.Flags().IntVar(&f.credit, "credit", 256, "`N` deliveries may be under way")
+	_ = cmd.RegisterFlagCompletionFunc("settle", completeFlag("accept", "release", "reject", "none")) // it is there
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if f.json, err = output(); err != nil {
@@ -61,7 +65,7 @@ var settlers = map[string]settler{
 	"none":    func(*client.Delivery, context.Context) error { return nil },
 }
 
-func sub(cmd *cobra.Command, queue string, f subFlags) error {
+func sub(cmd *cobra.Command, name string, f subFlags) error {
 	settle, ok := settlers[f.settle]
 	if !ok {
 		return fmt.Errorf("--settle %q: the verbs are accept, release, reject and none", f.settle)
@@ -79,7 +83,7 @@ func sub(cmd *cobra.Command, queue string, f subFlags) error {
 		return err
 	}
 	defer c.Close()
-	k, err := c.Consumer(cmd.Context(), queue,
+	k, err := c.Consumer(cmd.Context(), name,
 		client.ConsumerOptions{Subscription: f.subscription, Credit: f.credit, Limit: f.count})
 	if err != nil {
 		return err
@@ -89,7 +93,7 @@ func sub(cmd *cobra.Command, queue string, f subFlags) error {
 	err = consume(cmd.Context(), k, out, f, settle)
 	stale, ferr := k.Flush(context.WithoutCancel(cmd.Context()))
 	for _, s := range stale {
-		fmt.Fprintf(os.Stderr, "%s/%d attempt %d was not settled: %v\n", queue, s.Offset, s.Attempt, s.Err)
+		fmt.Fprintf(os.Stderr, "%s/%d attempt %d was not settled: %v\n", name, s.Offset, s.Attempt, s.Err)
 	}
 	if len(stale) > 0 {
 		ferr = errors.Join(ferr, &exitError{status: statusRefused})
@@ -98,11 +102,12 @@ func sub(cmd *cobra.Command, queue string, f subFlags) error {
 }
 
 func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFlags, settle settler) error {
+	open := 0
 	for d, err := range k.Deliveries(ctx) {
 		if err != nil {
 			return err
 		}
-		if err := write(d, out, f); err != nil {
+		if err := write(d, out, f.out, f.json); err != nil {
 			return err
 		}
 		// Only what left this process may be settled.
@@ -112,15 +117,21 @@ func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFl
 		if err := settle(d, context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
+		if open++; f.settle == "none" && open == queue.UnsettledMax && f.count != uint64(open) {
+			fmt.Fprintf(os.Stderr, "%s: %d deliveries are open, which is as many as a subscription may have: no more come. "+
+				"Nothing was settled, all of them stay in the queue. End this command, and settle what it takes, or look "+
+				"with `%s peek %s --from %d`\n", d.Queue, open, self(), d.Queue, d.Offset+1)
+		}
 	}
 	return nil
 }
 
-func write(d *client.Delivery, out *bufio.Writer, f subFlags) error {
+// write prints a body, or its description, or puts it into a file.
+func write(d *client.Delivery, out *bufio.Writer, dir string, asJSON bool) error {
 	switch {
-	case f.out != "-":
-		return writeFile(d, filepath.Join(f.out, strconv.FormatUint(d.Offset, 10)), out, f.json)
-	case f.json:
+	case dir != "-":
+		return writeFile(d, filepath.Join(dir, strconv.FormatUint(d.Offset, 10)), out, asJSON)
+	case asJSON:
 		return writeJSON(d, out, true)
 	}
 	if _, err := io.Copy(out, d.Body()); err != nil {
@@ -147,12 +158,16 @@ func writeFile(d *client.Delivery, path string, out *bufio.Writer, asJSON bool) 
 
 // writeJSON prints one object; the body is encoded as it arrives, so memory does not grow with it.
 func writeJSON(d *client.Delivery, out *bufio.Writer, body bool) error {
-	queue, err := json.Marshal(d.Queue)
+	name, err := json.Marshal(d.Queue)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, `{"queue":%s,"offset":%d,"attempt":%d,"term":%d,"length":%d,"digest":"%x"`,
-		queue, d.Offset, d.Attempt, d.Term, d.Length, d.Digest)
+	producer, err := json.Marshal(d.Producer)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, `{"queue":%s,"offset":%d,"attempt":%d,"term":%d,"producer":%s,"seq":%d,"length":%d,"digest":"%x"`,
+		name, d.Offset, d.Attempt, d.Term, producer, d.Seq, d.Length, d.Digest)
 	if body {
 		if _, err := out.WriteString(`,"body":"`); err != nil {
 			return err
