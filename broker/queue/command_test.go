@@ -62,20 +62,3 @@ func TestCommandBytes(t *testing.T) {
 		}
 	}
 }
-
-// The answer to a settle belongs to who asked, also when another session has the subscription by
-// then: the two never learn of each other's settles.
-func TestSettleIsAnsweredToWhoAsked(t *testing.T) {
-	s := &State{}
-	s.Apply(Command{Kind: Publish, Body: Ref{Term: 1, Seq: 1}}, nil)
-	s.Apply(Command{Kind: Attach, Subscription: "a", Session: 1, Limit: 9}, nil)
-	s.Apply(Command{Kind: Attach, Subscription: "a", Session: 2, Limit: 9}, nil)
-	old := Command{Kind: Settle, Subscription: "a", Session: 1, Attempt: 1, Term: 1, Verb: Accept}
-	if e := s.Apply(old, nil); len(e) != 1 || e[0].Kind != Stale || e[0].Session != 1 {
-		t.Errorf("session 1 settles what session 2 has: %+v", e)
-	}
-	now := Command{Kind: Settle, Subscription: "a", Session: 2, Attempt: 2, Term: 1, Verb: Accept}
-	if e := s.Apply(now, nil); len(e) != 2 || e[0].Kind != Settled || e[0].Session != 2 {
-		t.Errorf("session 2 settles what it has: %+v", e)
-	}
-}

@@ -87,14 +87,13 @@ func (s *messages) add(offset uint64, m message) {
 	s.bytes += m.length + MessageCost
 	key, last := s.runs.editLast()
 	if last != nil {
-		s.checkOrder(last, m)
 		i := offset - key
-		switch {
-		case m.large != nil || last.base.large != nil || last.base.ref.Term != m.ref.Term:
-		case last.cells == nil && i == last.count && last.base.joins(i, m):
+		if last.cells == nil && i == last.count && last.base.joins(i, m) {
 			last.count++
 			return
-		case i < blockMax:
+		}
+		s.checkOrder(last, m)
+		if i < blockMax && m.large == nil && last.base.large == nil && last.base.ref.Term == m.ref.Term {
 			last.grow(s.runs.gen, i, m)
 			return
 		}
@@ -103,10 +102,19 @@ func (s *messages) add(offset uint64, m message) {
 	s.runs.put(offset, run{count: 1, base: m})
 }
 
-// checkOrder holds what the log promises: terms never fall.
+// checkOrder holds what the log promises: terms never fall, and within a term refs of bodies in the log rise.
 func (s *messages) checkOrder(last *run, m message) {
-	if m.ref.Term < last.base.ref.Term {
-		panic("bug: queue: the term of a message is lower than that of the one before it")
+	before := last.base.ref
+	if last.base.large == nil {
+		i := last.count - 1
+		if last.cells != nil {
+			i = uint64(63 - bits.LeadingZeros64(last.cells.live))
+		}
+		before = last.at(i).ref
+	}
+	if m.ref.Term < before.Term || m.large == nil && last.base.large == nil &&
+		m.ref.Term == before.Term && m.ref.Seq <= before.Seq {
+		panic("bug: queue: a message whose ref is lower than that of the one before it")
 	}
 }
 
@@ -191,9 +199,6 @@ func (s *messages) split(key, i uint64) {
 	offset := key + i
 	first := max(key+whole.gone, offset&^(blockMax-1))
 	limit := min(key+whole.count, offset|(blockMax-1)+1)
-	if limit < offset { // the last block of all offsets
-		limit = key + whole.count
-	}
 	live := (^uint64(0) >> (blockMax - (limit - first))) &^ (1 << (offset - first))
 	if first > key+whole.gone {
 		r.count = first - key
