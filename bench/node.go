@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,9 +12,9 @@ import (
 
 	"weida/broker"
 	"weida/broker/client"
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/fsync"
-	"weida/raftstore"
 )
 
 // keysDir is where the keys of a run lie, below its directory.
@@ -40,10 +41,13 @@ func trusting(dir, name string, role endpoint.Role) (*endpoint.Trust, error) {
 func queueName(i int) string { return fmt.Sprintf("q%04d", i+1) }
 
 // withQueues gives the node n queues.
-func withQueues(c *broker.Config, n int) {
+func withQueues(node *broker.Node, n int) error {
 	for i := range n {
-		c.Queues = append(c.Queues, broker.QueueConfig{Name: queueName(i), Group: raftstore.GroupID(i + 1)})
+		if err := node.MakeQueue(context.Background(), queueName(i), control.QueueSpec{}); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // brokerChild is a node in a process of its own. Told "profile FILE" it begins a CPU profile, told "profiled"
@@ -72,9 +76,11 @@ func childBroker(dir string, n []int) (any, error) {
 		Dir: data, Listen: "127.0.0.1:0", Identity: id, Trust: trust,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	withQueues(&c, n[0])
 	node, err := broker.Open(c)
 	if err != nil {
+		return nil, err
+	}
+	if err := withQueues(node, n[0]); err != nil {
 		return nil, err
 	}
 	return &brokerChild{Addr: node.Addr().String()}, nil

@@ -12,12 +12,9 @@ import (
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/raftstore"
-	"weida/segment"
 )
 
 const (
-	// settlesMax bounds the settles of one consumer that have no answer yet.
-	settlesMax = 2 * queue.UnsettledMax
 	// deliverPiece is how many bytes of small deliveries are gathered into one write.
 	deliverPiece = 64 << 10
 	// ephemeral starts the ids of subscriptions that end with their stream; clients cannot use it.
@@ -48,9 +45,21 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 		s.refuse(stream, refused)
 		return
 	}
+	q := c.queue
+	if !q.enter() {
+		s.refuse(stream, q.deleted())
+		return
+	}
+	defer q.leave()
 	c.abort = func() { stream.CancelRead(0) }
 	ctx, cancel := context.WithCancel(ctx)
-	q := c.queue
+	go func() { // ends with ctx
+		select {
+		case <-q.gone:
+			c.fail(q.deleted())
+		case <-ctx.Done():
+		}
+	}()
 	q.mu.Lock()
 	q.consumers[c.id] = c
 	q.mu.Unlock()
@@ -105,9 +114,9 @@ func (s *sharedWriter) Write(b []byte) (int, error) {
 }
 
 func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) {
-	q, ok := s.node.queues[open.Queue]
-	if !ok {
-		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("The name was %q", open.Queue)}
+	q, refused := s.queue(open.Queue)
+	if refused != nil {
+		return nil, refused
 	}
 	c := &consumer{
 		session: s, queue: q, id: s.node.sessions.Add(1), sub: open.Subscription,
@@ -293,7 +302,7 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 	switch e.Kind {
 	case queue.Attached:
 		return wire.Append(buf, &wire.Opened{
-			Offer: c.queue.offer(), MessageMax: uint64(c.session.node.c.MessageMax),
+			Offer: c.queue.offer(), MessageMax: uint64(c.queue.messageMax(c.session.node.c.MessageMax)),
 			Delivered: e.Delivered, Limit: e.Limit,
 		}), nil
 	case queue.Crowded:
@@ -306,67 +315,7 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 	default:
 		return buf, nil
 	}
-	body, err := c.queue.group.OpenBody(commit(e))
-	if err != nil {
-		// It stays assigned here and in the queue: nothing is deleted on doubt, and the others go on.
-		c.queue.log.Error("a message cannot be read and is held back", "offset", e.Offset, "err", err)
-		return buf, nil
-	}
-	defer func() { _ = body.Close() }() // read only
-	f := &wire.Deliver{Offset: e.Offset, Attempt: e.Attempt, Term: e.Ref.Term}
-	if e.Large != nil {
-		if err := write(stream, buf); err != nil {
-			return nil, err
-		}
-		return buf[:0], c.deliverLarge(ctx, stream, f, body, e.Large)
-	}
-	if f.Body, err = io.ReadAll(body); err != nil {
-		return nil, err
-	}
-	f.Digest = segment.DigestOf(f.Body)
-	buf = wire.Append(buf, f)
-	if len(buf) < deliverPiece {
-		return buf, nil
-	}
-	return buf[:0], write(stream, buf)
-}
-
-// deliverLarge streams a body from its file. Other deliveries of this consumer wait behind it: a
-// consumer may take as long as it likes to come to a body, which costs the node one piece of memory.
-func (c *consumer) deliverLarge(ctx context.Context, stream io.Writer, f *wire.Deliver,
-	body raftstore.BodyReader, large *queue.Large,
-) error {
-	to, err := c.session.conn.OpenUniStreamSync(ctx)
-	if err != nil {
-		return err
-	}
-	// Who leaves does not read on: the writes below end.
-	defer context.AfterFunc(ctx, func() { to.CancelWrite(0) })()
-	f.Large, f.Stream, f.Length, f.Digest = true, uint64(to.StreamID()), uint64(large.Length), large.Digest
-	if err := write(stream, wire.Append(nil, f)); err != nil {
-		to.CancelWrite(0)
-		return err
-	}
-	err = write(to, wire.Append(nil, &wire.BodyHead{Length: f.Length}))
-	if err == nil {
-		_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{body}, make([]byte, streamPiece))
-	}
-	if err == nil {
-		err = write(to, large.Digest[:])
-	}
-	if err == nil {
-		return to.Close()
-	}
-	var corrupt *segment.CorruptError
-	var stopped *quic.StreamError
-	switch {
-	case errors.As(err, &corrupt):
-		to.CancelWrite(quic.StreamErrorCode(wire.BodyDamaged))
-		c.queue.log.Error("a message is damaged and is held back", "offset", f.Offset, "err", err)
-		return nil
-	case errors.As(err, &stopped) && stopped.Remote:
-		return nil // the consumer does not want this body; it settles the delivery all the same
-	}
-	to.CancelWrite(0)
-	return err
+	f := &wire.Deliver{Offset: e.Offset, Attempt: e.Attempt, Term: e.Ref.Term, Producer: e.Producer, Seq: e.Seq}
+	d := delivery{session: c.session, queue: c.queue, stream: stream}
+	return d.append(ctx, buf, f, e.Ref, e.Large)
 }

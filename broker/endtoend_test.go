@@ -15,6 +15,7 @@ import (
 
 	"weida/broker"
 	"weida/broker/client"
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
 	"weida/fsync"
@@ -39,10 +40,14 @@ func newRig(t *testing.T) *rig {
 	r.config = broker.Config{
 		Dir: filepath.Join(r.dir, "n1"), Listen: "127.0.0.1:0", Identity: node,
 		Trust:      endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.key.Fingerprint(): endpoint.RoleClient}),
-		Queues:     []broker.QueueConfig{{Name: "demo", Group: 1}, {Name: "other", Group: 2}},
 		MessageMax: 8 << 20,
 	}
 	r.start()
+	for _, name := range []string{"demo", "other"} {
+		if err := r.node.MakeQueue(t.Context(), name, control.QueueSpec{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() { r.stop() })
 	return r
 }

@@ -7,24 +7,20 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"weida/broker/admin"
+	"weida/broker/control"
 	"weida/broker/endpoint"
-	"weida/broker/wire"
 	"weida/fsync"
 	"weida/raftstore"
 	"weida/segment"
 	"weida/wal"
 )
-
-// QueueConfig names a queue and the group that holds it.
-type QueueConfig struct {
-	Name  string // the path that clients use, at most wire.QueueMax bytes
-	Group raftstore.GroupID
-}
 
 // Config says how a node runs. Dir, Listen and Trust are required.
 type Config struct {
@@ -36,8 +32,14 @@ type Config struct {
 	Identity *endpoint.Identity
 	// Trust says which keys may connect, and as what.
 	Trust *endpoint.Trust
-	// Queues are opened before the node listens.
-	Queues []QueueConfig
+	// Name is what people call the node; its identity is its key (T-7).
+	Name string
+	// Admin is the TCP address of the HTTP side, on the loopback interface; port 0 takes a free one, ""
+	// is none.
+	Admin string
+	// Version and Profile are for the HTTP side: what it says it is, and whether it serves profiles.
+	Version admin.Version
+	Profile bool
 	// MessageMax is the largest message in bytes; 1 GiB if zero.
 	MessageMax int64
 	// Keep names files of the process in the data directory that are no concern of the store.
@@ -48,22 +50,19 @@ type Config struct {
 	files fsync.FS // the operating system's; tests make it fail
 }
 
-// Limits of the profile (docs/reference/limits.md).
-const (
-	messageMaxDefault   = 1 << 30
-	inFlightMessagesMax = 1024
-	inFlightBytesMax    = 16 << 20
-	connectionsMax      = 1024
-)
-
 // Node is a running broker node.
 type Node struct {
-	c        Config
-	flusher  *fsync.Flusher
-	store    *wal.Store
-	host     *raftstore.Host
-	listener *endpoint.Listener
-	queues   map[string]*nodeQueue // never changed after Open
+	c         Config
+	flusher   *fsync.Flusher
+	store     *wal.Store
+	host      *raftstore.Host
+	listener  *endpoint.Listener
+	registry  *registry
+	control   *controller
+	admin     *http.Server // nil if there is none
+	adminAddr net.Addr
+	quiet     quiet
+	counters  counters
 
 	sessions atomic.Uint64   // the last session number given out, above all of earlier lives
 	work     context.Context // ends when the node takes no more work
@@ -73,6 +72,9 @@ type Node struct {
 
 	mu    sync.Mutex
 	conns map[*endpoint.Conn]bool // guarded by mu
+
+	queuesMu sync.RWMutex
+	queues   map[string]*nodeQueue // guarded by queuesMu; open here, by name
 }
 
 // Open opens the data directory and the queues, and listens. What it returned is to be closed.
@@ -97,24 +99,33 @@ func Open(c Config) (_ *Node, err error) {
 	}
 	// The incarnation rises at every open, so no session of an earlier life has such a number.
 	n.sessions.Store(n.store.Identity().Incarnation << 32)
-	for _, qc := range c.Queues {
-		if err := n.openQueue(qc); err != nil {
-			return nil, err
-		}
-	}
 	if n.c.Identity == nil {
 		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, c.Dir, "node"); err != nil {
 			return nil, err
 		}
 	}
-	n.listener, err = endpoint.Listen(endpoint.ListenOptions{Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust})
+	if err := n.openControl(); err != nil {
+		return nil, err
+	}
+	n.openQueues()
+	n.control = newController(n)
+	n.registry.reconcile(control.NewReconciler(n.control, control.Options{
+		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: fmt.Sprintf("%x", n.store.Identity().Disk),
+	}))
+	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
+		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust, Connections: connectionsMax, OnRefused: n.turnedAway,
+	})
 	if err != nil {
 		return nil, err
+	}
+	if err := n.listenAdmin(); err != nil {
+		return nil, errors.Join(err, n.listener.Close())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	n.work, n.stopWork = context.WithCancel(ctx)
 	n.served.Go(func() { n.accept(ctx) })
+	n.control.start()
 	return n, nil
 }
 
@@ -141,7 +152,7 @@ func (n *Node) openStorage() error {
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
 		wal.Options{
 			Flusher: n.flusher, Boot: segment.Boot(boot),
-			Keep: append([]string{madeName}, n.c.Keep...), Event: n.walEvent,
+			Keep: n.c.Keep, Event: n.walEvent,
 		})
 	if err != nil {
 		return err
@@ -149,37 +160,6 @@ func (n *Node) openStorage() error {
 	n.host = raftstore.NewHost(raftstore.HostOptions{Store: n.store, Event: n.groupEvent})
 	n.host.Start()
 	return nil
-}
-
-func (n *Node) openQueue(qc QueueConfig) error {
-	if qc.Name == "" || len(qc.Name) > wire.QueueMax {
-		return fmt.Errorf("queue name of %d bytes: between 1 and %d are allowed", len(qc.Name), wire.QueueMax)
-	}
-	if _, taken := n.queues[qc.Name]; taken {
-		return fmt.Errorf("queue %q is named twice", qc.Name)
-	}
-	q := newNodeQueue(qc.Name, n.c.Log)
-	made, err := n.made()
-	if err != nil {
-		return err
-	}
-	_, err = n.host.OpenOwner(qc.Group, q, raftstore.OwnerOptions{Create: !made[qc.Group]})
-	if errors.Is(err, raftstore.ErrNoSuchGroup) {
-		return fmt.Errorf("queue %q: the directory %s is missing, though it was made here; "+
-			"nothing was made or changed; restore it, or take the line %d out of %s to begin with an empty queue: %w", qc.Name,
-			filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(qc.Group))), uint64(qc.Group),
-			filepath.Join(n.c.Dir, madeName), err)
-	}
-	if err != nil {
-		return fmt.Errorf("queue %q: %w", qc.Name, err)
-	}
-	n.queues[qc.Name] = q
-	if !made[qc.Group] {
-		if err := n.noteMade(made, qc.Group); err != nil {
-			return err
-		}
-	}
-	return q.begin()
 }
 
 // Addr is the address the node listens on.
@@ -197,6 +177,7 @@ func (n *Node) Err() error { return n.host.Err() }
 // Close stops in order: no new work, what is under way is answered as far as stopPatience allows,
 // sessions end, logs are flushed, the directory is marked clean.
 func (n *Node) Close() error {
+	n.control.close()
 	n.stopWork()
 	idle := make(chan struct{})
 	go func() { n.served.Wait(); close(idle) }()
@@ -206,7 +187,7 @@ func (n *Node) Close() error {
 		n.c.Log.Warn("sessions did not end in time; what they had under way is indeterminate to them")
 	}
 	n.cancel()
-	err := n.listener.Close()
+	err := errors.Join(n.listener.Close(), n.closeAdmin())
 	n.mu.Lock()
 	for c := range n.conns {
 		c.Close()

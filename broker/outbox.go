@@ -7,20 +7,17 @@ import (
 	"weida/broker/wire"
 )
 
-// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
-const outboxMax = 128 << 10
-
 // outbox gathers frames from many goroutines and writes them to one stream. Who reads requests calls
 // await before each, so that a client that reads no answers is not read on; what the outbox holds is
 // bounded by that and by what the session may have unanswered.
 type outbox struct {
-	mu       sync.Mutex
-	bell     chan struct{}       // holds one: there is something to write, or it was closed
-	room     *sync.Cond          // of mu: something was written, or nothing will be any more
-	buf      []byte              // guarded by mu
-	evidence *wire.EvidenceFrame // guarded by mu; the last evidence, as long as it can grow
-	done     bool                // guarded by mu
-	failed   bool                // guarded by mu; run has ended
+	mu     sync.Mutex
+	bell   chan struct{}      // holds one: there is something to write, or it was closed
+	room   *sync.Cond         // of mu: something was written, or nothing will be any more
+	buf    []byte             // guarded by mu
+	last   wire.EvidenceFrame // guarded by mu; evidence that can grow; empty if there is none
+	done   bool               // guarded by mu
+	failed bool               // guarded by mu; run has ended
 }
 
 func newOutbox() *outbox {
@@ -38,24 +35,30 @@ func (o *outbox) await() {
 	}
 }
 
-// add queues a frame. Evidence that continues the one before it joins it.
+// add queues a frame.
 func (o *outbox) add(f wire.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.done || o.failed {
 		return
 	}
-	e, ok := f.(*wire.EvidenceFrame)
-	if ok && o.evidence != nil && continues(o.evidence, e) {
-		o.evidence.Count += e.Count
+	o.closeEvidence()
+	o.buf = wire.Append(o.buf, f)
+}
+
+// evidence queues evidence. What continues the one before it joins it.
+func (o *outbox) evidence(f wire.EvidenceFrame) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done || o.failed {
+		return
+	}
+	if o.last.Count > 0 && continues(&o.last, &f) {
+		o.last.Count += f.Count
 		return
 	}
 	o.closeEvidence()
-	if ok {
-		o.evidence = e
-		return
-	}
-	o.buf = wire.Append(o.buf, f)
+	o.last = f
 }
 
 // continues says whether b is the next of a's range: sequence and offset rise together.
@@ -67,9 +70,9 @@ func continues(a, b *wire.EvidenceFrame) bool {
 }
 
 func (o *outbox) closeEvidence() {
-	if o.evidence != nil {
-		o.buf = wire.Append(o.buf, o.evidence)
-		o.evidence = nil
+	if o.last.Count > 0 {
+		o.buf = wire.Append(o.buf, &o.last)
+		o.last = wire.EvidenceFrame{}
 	}
 }
 

@@ -2,18 +2,14 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/raftstore"
-	"weida/segment"
 )
 
 // batchItems bounds the messages of one proposal.
@@ -34,23 +30,21 @@ type producer struct {
 	bytes int64 // guarded by mu
 
 	// owned by the reading goroutine
-	last     uint64 // highest sequence so far
+	slot     uint64 // of a producer with an id; 0 without
+	last     uint64 // highest sequence so far, of one without an id
 	items    []raftstore.Item
 	messages []message
 	size     int64
 }
 
 func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenProducer) {
-	q, refused := s.openProducer(open)
+	p, opened, refused := s.openProducer(ctx, open)
 	if refused != nil {
 		s.refuse(stream, refused)
 		return
 	}
-	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox()}
-	p.out.add(&wire.Opened{
-		Offer: q.offer(), MessageMax: uint64(s.node.c.MessageMax),
-		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
-	})
+	defer p.queue.leave()
+	p.out.add(opened)
 	p.wake()
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -58,9 +52,18 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 			stream.CancelRead(0) // the client is gone; the reader ends, too
 		}
 	})
+	ended := make(chan struct{})
+	writer.Go(func() { // when the queue goes, what has arrived is answered and no more is read
+		select {
+		case <-p.queue.gone:
+			stream.CancelRead(quic.StreamErrorCode(wire.QueueDeleted))
+		case <-ended:
+		}
+	})
 	err := p.read(ctx, r)
-	if answered := p.drain(ctx); err == nil && answered && s.node.work.Err() != nil {
-		err = stopping() // which says that what has no answer was not read
+	close(ended)
+	if answered := p.drain(ctx); err == nil && answered {
+		err = p.whyEnded()
 	}
 	if err != nil {
 		p.out.add(&wire.ErrorFrame{Code: err.Code, Detail: err.Detail})
@@ -69,20 +72,64 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 	writer.Wait()
 }
 
-func (s *session) openProducer(open wire.OpenProducer) (*nodeQueue, *wire.Error) {
-	q, ok := s.node.queues[open.Queue]
-	switch {
-	case !ok:
-		return nil, &wire.Error{Code: wire.UnknownQueue, Detail: fmt.Sprintf("The name was %q", open.Queue)}
-	case open.Producer != "":
-		return nil, &wire.Error{
-			Code:   wire.NotOffered,
-			Detail: "Producer ids, which make retries safe, are not built yet; publish without one",
-		}
-	case !q.offer().Covers(open.Want):
-		return nil, notOffered(q, open.Want)
+// whyEnded says why this side ended a stream on which everything that was read has its answer.
+func (p *producer) whyEnded() *wire.Error {
+	select {
+	case <-p.queue.gone:
+		return p.queue.deleted()
+	default:
 	}
-	return q, nil
+	if p.session.node.work.Err() != nil {
+		return stopping() // which says that what has no answer was not read
+	}
+	return nil
+}
+
+// openProducer admits the stream. A producer with an id is registered first, which is in the log (W-31).
+func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*producer, *wire.Opened, *wire.Error) {
+	q, refused := s.queue(open.Queue)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	if !q.offer().Covers(open.Want) {
+		return nil, nil, notOffered(q, open.Want)
+	}
+	if q.closed.Load() {
+		return nil, nil, &wire.Error{Code: wire.QueueClosing}
+	}
+	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox()}
+	opened := &wire.Opened{
+		Offer: q.offer(), MessageMax: uint64(q.messageMax(s.node.c.MessageMax)),
+		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
+	}
+	if !q.enter() {
+		return nil, nil, q.deleted()
+	}
+	if open.Producer != "" {
+		if refused := p.register(ctx, open.Producer, opened); refused != nil {
+			q.leave()
+			return nil, nil, refused
+		}
+	}
+	return p, opened, nil
+}
+
+// register makes the producer's id known to the queue, or finds it there.
+func (p *producer) register(ctx context.Context, id string, opened *wire.Opened) *wire.Error {
+	e, err := p.queue.ask(ctx, queue.Command{
+		Kind: queue.Register, Producer: id, Identity: [32]byte(p.session.conn.Peer()),
+		Session: p.session.node.sessions.Add(1),
+	})
+	switch {
+	case err != nil:
+		return err
+	case e.Kind == queue.Owned:
+		return &wire.Error{Code: wire.ProducerOwned, Detail: "The id was " + quote(id)}
+	case e.Kind == queue.ProducersFull:
+		return &wire.Error{Code: wire.TooManyProducers, Detail: fmt.Sprintf("The limit is %d", queue.ProducersMax)}
+	}
+	p.slot, opened.Low, opened.Next = e.Slot, e.Low, e.Next
+	return nil
 }
 
 func notOffered(q *nodeQueue, want wire.Want) *wire.Error {
@@ -111,7 +158,7 @@ func (p *producer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 			p.propose(ctx)
 			return &wire.Error{Code: wire.Malformed, Detail: "a producer's stream carries PUBLISH frames only"}
 		}
-		if m.Seq <= p.last {
+		if p.slot == 0 && m.Seq <= p.last {
 			p.propose(ctx)
 			return &wire.Error{Code: wire.BadSequence, Detail: fmt.Sprintf("%d came after %d", m.Seq, p.last)}
 		}
@@ -127,19 +174,23 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 		msg.want = p.want
 	}
 	if err := p.admit(m, msg); err != nil {
-		p.refused(msg, err)
+		p.refused(msg.seq, err)
 		if m.Large {
 			p.session.refuseBody(ctx, m.Stream, err.Code)
 		}
 		return
 	}
 	item := raftstore.Item{Command: publishCommand, HasBody: true}
+	if p.slot != 0 {
+		c := queue.Command{Kind: queue.PublishFrom, Slot: p.slot, Seq: m.Seq, Low: m.Low}
+		item.Command = c.Append(nil)
+	}
 	if m.Large {
 		p.propose(ctx) // what came before it does not wait for the body
 		body, err := p.receive(ctx, m)
 		if err != nil {
-			p.answered(msg)
-			p.refused(msg, err)
+			p.answered(1, msg.size)
+			p.refused(msg.seq, err)
 			return
 		}
 		item.Large = body
@@ -156,7 +207,7 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 }
 
 func (p *producer) admit(m *wire.Publish, msg message) *wire.Error {
-	limit := p.session.node.c.MessageMax
+	limit := p.queue.messageMax(p.session.node.c.MessageMax)
 	switch {
 	case !p.queue.offer().Covers(msg.want):
 		return notOffered(p.queue, msg.want)
@@ -165,6 +216,13 @@ func (p *producer) admit(m *wire.Publish, msg message) *wire.Error {
 		return &wire.Error{Code: wire.TooLarge, Detail: fmt.Sprintf("%d bytes, at most %d", size, limit)}
 	case len(m.Headers) > 0:
 		return &wire.Error{Code: wire.NotOffered, Detail: "Headers are not built yet; publish without them"}
+	case p.slot != 0 && (m.Seq == 0 || m.Low > m.Seq):
+		return &wire.Error{
+			Code: wire.BadSequence, Detail: fmt.Sprintf("%d with a lowest unresolved sequence of %d", m.Seq, m.Low),
+		}
+	}
+	if err := p.queue.full(max(int64(m.Length), msg.size)); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,91 +232,6 @@ func (p *producer) admit(m *wire.Publish, msg message) *wire.Error {
 	p.count++
 	p.bytes += msg.size
 	return nil
-}
-
-// receive reads a large body from its stream into a file, in pieces.
-func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.BodyWriter, *wire.Error) {
-	waiting, cancel := context.WithTimeout(ctx, bodyStall)
-	defer cancel()
-	stream, err := p.session.bodies.Take(waiting, m.Stream)
-	if err != nil {
-		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
-	}
-	defer stream.ReleaseStreamCredit()
-	work := p.session.node.work
-	defer context.AfterFunc(work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
-	body, err := p.queue.group.NewBody(int64(m.Length))
-	if err != nil {
-		stream.CancelRead(quic.StreamErrorCode(refusal(err)))
-		return nil, &wire.Error{Code: refusal(err), Detail: err.Error()}
-	}
-	digest, werr := copyBody(body, stream, m.Length)
-	if werr != nil && work.Err() != nil {
-		werr = stopping()
-	}
-	if werr == nil {
-		if err := body.Finish(digest); err != nil {
-			werr = &wire.Error{Code: refusal(err), Detail: err.Error()}
-		}
-	}
-	if werr != nil {
-		stream.CancelRead(quic.StreamErrorCode(werr.Code))
-		body.Abort()
-		return nil, werr
-	}
-	return body, nil
-}
-
-// deadlineReader gives every read its own deadline, so that a body may take long but not stand still.
-type deadlineReader struct{ *quic.ReceiveStream }
-
-func (r deadlineReader) Read(b []byte) (int, error) {
-	if err := r.SetReadDeadline(time.Now().Add(bodyStall)); err != nil {
-		return 0, err
-	}
-	return r.ReceiveStream.Read(b)
-}
-
-func copyBody(w raftstore.BodyWriter, stream *quic.ReceiveStream, length uint64) (
-	digest segment.Digest, _ *wire.Error,
-) {
-	r := wire.NewReader(deadlineReader{stream})
-	f, err := r.Next()
-	var format *wire.FormatError
-	if err != nil && !errors.As(err, &format) {
-		return digest, &wire.Error{Code: wire.BodyBroken, Detail: "its stream ended before its first byte"}
-	}
-	if head, ok := f.(*wire.BodyHead); err != nil || !ok || head.Length != length {
-		return digest, &wire.Error{Code: wire.BodyMismatch, Detail: "its stream does not start with the announced length"}
-	}
-	var h segment.Hasher
-	in := r.Rest()
-	piece := make([]byte, streamPiece)
-	for left := length; left > 0; {
-		n, err := in.Read(piece[:min(left, streamPiece)])
-		if n > 0 {
-			h.Write(piece[:n])
-			if _, err := w.Write(piece[:n]); err != nil {
-				return digest, &wire.Error{Code: refusal(err), Detail: err.Error()}
-			}
-			left -= uint64(n)
-		}
-		if err != nil && left > 0 {
-			detail := fmt.Sprintf("%d of %d bytes came", length-left, length)
-			return digest, &wire.Error{Code: wire.BodyBroken, Detail: detail}
-		}
-	}
-	var want segment.Digest
-	if _, err := io.ReadFull(in, want[:]); err != nil {
-		return digest, &wire.Error{Code: wire.BodyBroken, Detail: "its digest did not come"}
-	}
-	if n, err := in.Read(piece[:1]); n > 0 || !errors.Is(err, io.EOF) {
-		return digest, &wire.Error{Code: wire.BodyMismatch, Detail: "its stream goes on behind it"}
-	}
-	if digest = h.Sum(); digest != want {
-		return digest, &wire.Error{Code: wire.BodyMismatch, Detail: "the digest is not that of the bytes"}
-	}
-	return digest, nil
 }
 
 // propose hands what has gathered to the group. A full inbox is waited for: the client feels it as a
@@ -275,33 +248,31 @@ func (p *producer) propose(ctx context.Context) {
 			if items[i].Large != nil {
 				items[i].Large.Abort()
 			}
-			p.answered(msg)
-			p.refused(msg, &wire.Error{Code: refusal(err), Detail: err.Error()})
+			p.answered(1, msg.size)
+			p.refused(msg.seq, &wire.Error{Code: refusal(err), Detail: err.Error()})
 		}
 		return
 	}
-	for _, msg := range messages {
-		if msg.want.Replicas == 0 { // Accepted: the message has its place in the group's inbox
-			p.evidence(msg, wire.Accepted(), 0, 0)
-		}
+	if p.accept(messages) {
+		p.wake()
 	}
-	p.wake()
 }
 
-// proposeWaiting is propose, waiting for room in the group's inbox.
-func (q *nodeQueue) proposeWaiting(ctx context.Context, pr *proposal, items []raftstore.Item) error {
-	for {
-		room := q.roomAhead()
-		err := q.propose(pr, items)
-		if !errors.Is(err, raftstore.ErrFull) {
-			return err
+// accept answers those that want no more than a place in the group's inbox, which they have.
+func (p *producer) accept(messages []message) (any bool) {
+	var run evidenceRun
+	for i := range messages {
+		if messages[i].want.Replicas > 0 {
+			continue
 		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return raftstore.ErrStopped
+		m := message{seq: messages[i].seq, size: messages[i].size, offset: messages[i].seq}
+		if !run.extend(&m) {
+			p.evidence(wire.Accepted(), run)
+			run = newRun(&m)
 		}
 	}
+	p.evidence(wire.Accepted(), run)
+	return run.count > 0
 }
 
 // drain waits until every message has its answer; false if ctx ends first.
@@ -322,27 +293,38 @@ func (p *producer) drain(ctx context.Context) bool {
 	}
 }
 
-func (p *producer) answered(m message) {
+// answered gives the window room for so many messages and bytes.
+func (p *producer) answered(count int, bytes int64) {
 	p.mu.Lock()
-	p.count--
-	p.bytes -= m.size
+	p.count -= count
+	p.bytes -= bytes
 	p.mu.Unlock()
 }
 
 func (p *producer) wake() { p.out.wake() }
 
-func (p *producer) evidence(m message, e wire.Evidence, offset, term uint64) {
-	p.answered(m)
-	p.out.add(&wire.EvidenceFrame{First: m.seq, Count: 1, Evidence: e, Offset: offset, Term: term})
+func (p *producer) evidence(e wire.Evidence, r evidenceRun) {
+	if r.count == 0 {
+		return
+	}
+	p.answered(int(r.count), r.bytes)
+	p.session.node.counters.confirmed(e, r.count)
+	f := wire.EvidenceFrame{First: r.first, Count: r.count, Evidence: e}
+	if e.Replicas > 0 {
+		f.Offset, f.Term = r.offset, r.term
+	}
+	p.out.evidence(f)
 }
 
-func (p *producer) refused(m message, err *wire.Error) {
-	p.out.add(&wire.Refused{Seq: m.seq, Code: err.Code, Detail: clip(err.Detail)})
+func (p *producer) refused(seq uint64, err *wire.Error) {
+	p.session.node.counters.refused(err.Code)
+	p.out.add(&wire.Refused{Seq: seq, Code: err.Code, Detail: clip(err.Detail)})
 	p.wake()
 }
 
 func (p *producer) indeterminate(m message, code wire.Code, detail string) {
-	p.answered(m)
+	p.answered(1, m.size)
+	p.session.node.counters.indeterminate.Add(1)
 	p.out.add(&wire.Indeterminate{Seq: m.seq, Code: code, Detail: clip(detail)})
 }
 
@@ -352,8 +334,8 @@ func (p *producer) dropped(messages []message, o raftstore.Outcome) {
 		switch {
 		case m.want.Replicas == 0:
 		case o.Kind == raftstore.Refused:
-			p.answered(m)
-			p.refused(m, &wire.Error{Code: refusal(o.Err), Detail: o.Err.Error()})
+			p.answered(1, m.size)
+			p.refused(m.seq, &wire.Error{Code: refusal(o.Err), Detail: o.Err.Error()})
 		default:
 			p.indeterminate(m, wire.StoreFailed, o.Err.Error())
 		}

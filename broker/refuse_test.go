@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"weida/broker/control"
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/fsync"
 	"weida/fsync/faultfs"
-	"weida/raftstore"
 )
 
 // What a stream may not be opened for ends it with one typed frame.
@@ -33,7 +33,6 @@ func TestStreamsThatAreRefused(t *testing.T) {
 			"T-33: replicated of one replica", &wire.OpenProducer{Queue: "demo", Want: wire.Replicated(2, wire.Written)},
 			wire.NotOffered,
 		},
-		{"producer id", &wire.OpenProducer{Queue: "demo", Want: stored, Producer: "p"}, wire.NotOffered},
 		{"a broker's subscription id", &wire.OpenConsumer{Queue: "demo", Subscription: "~1"}, wire.NotAllowed},
 		{"no open frame", publish, wire.Malformed},
 	} {
@@ -215,24 +214,56 @@ func TestTooManySubscriptions(t *testing.T) {
 	frame[*wire.Opened](attach("7"))
 }
 
-// A group's directory that is gone is damage, not an empty queue.
+// A group's directory that is gone is damage, not an empty queue: nobody is told that the queue is empty,
+// others go on, and what comes back is as it was.
 func TestGroupIsGone(t *testing.T) {
 	r := newRig(t, nil)
 	r.producer(wire.Stored(wire.Flushed)).put(1, "x")
+	here, away := r.groupDir("demo"), filepath.Join(filepath.Dir(r.config.Dir), "elsewhere")
 	r.close()
-	here, away := filepath.Join(r.config.Dir, "groups", "1"), filepath.Join(filepath.Dir(r.config.Dir), "elsewhere")
-	if err := os.Rename(here, away); err != nil {
+	move(t, here, away)
+	r.open()
+	conn := r.dial()
+	l := r.line(conn, &wire.OpenProducer{Queue: "demo", Want: wire.Stored(wire.Flushed)})
+	if f := frame[*wire.ErrorFrame](l); f.Code != wire.NotReady {
+		t.Errorf("%+v", f)
+	}
+	err := r.node.registry.await(r.ctx, func(s *control.State) bool {
+		q, _ := s.Queue("demo")
+		return q.Status.Phase == control.Degraded && strings.Contains(q.Status.Conditions[0].Message, "restore it")
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(r.config)
-	if !errors.Is(err, raftstore.ErrNoSuchGroup) || !strings.Contains(err.Error(), "restore it") {
-		t.Errorf("%v", err)
+	frame[*wire.Opened](r.line(conn, &wire.OpenProducer{Queue: "other", Want: wire.Stored(wire.Flushed)}))
+	if h := r.node.Health(); len(h.Ready) != 1 || h.Ready[0].Object != "queue demo" {
+		t.Errorf("%+v", h)
 	}
-	if err := os.Rename(away, here); err != nil {
-		t.Fatal(err)
-	}
+	r.close()
+	move(t, away, here)
 	r.open()
 	r.consumer("s", 1).get(0, 1, "x")
+}
+
+// A control log that is gone while there are queues is damage: the node does not begin another one.
+func TestControlLogIsGone(t *testing.T) {
+	r := newRig(t, nil)
+	r.close()
+	control := filepath.Join(r.config.Dir, "groups", "1")
+	away := filepath.Join(filepath.Dir(r.config.Dir), "elsewhere")
+	move(t, control, away)
+	if _, err := Open(r.config); err == nil || !strings.Contains(err.Error(), "the control log is missing") {
+		t.Errorf("%v", err)
+	}
+	move(t, away, control)
+	r.open()
+}
+
+func move(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A queue whose flush failed refuses, tells who waited for the flush that it is unknown, and is read
@@ -242,7 +273,7 @@ func TestFlushFails(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.files = files })
 	p := r.producer(wire.Stored(wire.Flushed))
 	p.put(1, "before")
-	segments := filepath.Join(r.config.Dir, "groups", "1", "*.seg")
+	segments := filepath.Join(r.groupDir("demo"), "*.seg")
 	files.Fail(faultfs.Match{Op: faultfs.OpSync, Path: segments}, 1, 1, errors.New("input/output error"))
 	p.send(&wire.Publish{Seq: 2, Low: 1, Body: []byte("unknown")})
 	if f := frame[*wire.Indeterminate](p); f.Seq != 2 || f.Code != wire.StoreFailed {

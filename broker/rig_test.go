@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
 	"weida/fsync"
@@ -45,13 +47,15 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	r.trust = endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{id.Fingerprint(): endpoint.RoleNode})
 	r.config = Config{
 		Dir: filepath.Join(dir, "n1"), Listen: "127.0.0.1:0", Identity: id,
-		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.client.Fingerprint(): endpoint.RoleClient}),
-		Queues: []QueueConfig{{Name: "demo", Group: 1}, {Name: "other", Group: 2}},
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.client.Fingerprint(): endpoint.RoleClient}),
 	}
 	if change != nil {
 		change(&r.config)
 	}
 	r.open()
+	for _, name := range []string{"demo", "other"} {
+		r.make(name, control.QueueSpec{})
+	}
 	t.Cleanup(func() {
 		if r.node != nil {
 			r.close()
@@ -67,6 +71,19 @@ func (r *rig) open() {
 		r.t.Fatal(err)
 	}
 	r.node = node
+}
+
+// make applies a queue and waits until it takes messages.
+func (r *rig) make(name string, spec control.QueueSpec) {
+	r.t.Helper()
+	if err := r.node.MakeQueue(r.ctx, name, spec); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// groupDir is where a queue lies.
+func (r *rig) groupDir(name string) string {
+	return filepath.Join(r.config.Dir, "groups", fmt.Sprint(uint64(r.node.lookup(name).id)))
 }
 
 func (r *rig) close() {

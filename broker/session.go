@@ -13,19 +13,6 @@ import (
 	"weida/broker/wire"
 )
 
-const (
-	// stopPatience is how long a node that stops waits for answers to be given and read.
-	stopPatience = 5 * time.Second
-	// stopLinger is how long a session waits for its client to leave once everything is answered.
-	stopLinger = time.Second
-	// openTimeout is how long a new stream may take to say what it is for.
-	openTimeout = 10 * time.Second
-	// bodyStall is how long a large body may bring nothing.
-	bodyStall = 30 * time.Second
-	// streamPiece is the memory for one large body under way, in bytes.
-	streamPiece = 128 << 10
-)
-
 // accept serves connections until the listener closes.
 func (n *Node) accept(ctx context.Context) {
 	for {
@@ -119,8 +106,16 @@ func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 		s.produce(ctx, stream, r, *f)
 	case *wire.OpenConsumer:
 		s.consume(ctx, stream, r, *f)
+	case *wire.OpenPeek:
+		s.peek(ctx, stream, *f)
+	case *wire.Purge:
+		s.purge(ctx, stream, *f)
+	case *wire.Unsubscribe:
+		s.unsubscribe(ctx, stream, *f)
+	case *wire.Retire:
+		s.retire(ctx, stream, *f)
 	default:
-		s.refuse(stream, &wire.Error{Code: wire.Malformed, Detail: "a stream starts with OPEN_PRODUCER or OPEN_CONSUMER"})
+		s.refuse(stream, &wire.Error{Code: wire.Malformed, Detail: "no stream starts with " + f.Type().String()})
 	}
 }
 
@@ -129,6 +124,7 @@ func (s *session) refuse(w io.Writer, err *wire.Error) {
 	if err == nil {
 		return
 	}
+	s.node.counters.refused(err.Code)
 	if _, werr := w.Write(wire.Append(nil, &wire.ErrorFrame{Code: err.Code, Detail: err.Detail})); werr != nil {
 		s.node.c.Log.Debug("error frame not delivered", "code", err.Code.String(), "err", werr)
 	}

@@ -30,8 +30,10 @@ type HostOptions struct {
 }
 
 const (
-	defaultInboxMessages = 4096
-	defaultInboxBytes    = 16 << 20
+	// InboxMessagesDefault and InboxBytesDefault bound one group's inbox unless HostOptions say otherwise.
+	InboxMessagesDefault = 4096
+	InboxBytesDefault    = 16 << 20 // bytes
+
 	defaultJobWorkers    = 64
 	defaultSnapshotBytes = 16 << 20
 	defaultParkTicks     = 10
@@ -49,8 +51,8 @@ func (o HostOptions) withDefaults() HostOptions {
 		panic("bug: raftstore: HostOptions without a Store")
 	}
 	setDefault(&o.Shards, runtime.GOMAXPROCS(0))
-	setDefault(&o.InboxMessages, defaultInboxMessages)
-	setDefault(&o.InboxBytes, defaultInboxBytes)
+	setDefault(&o.InboxMessages, InboxMessagesDefault)
+	setDefault(&o.InboxBytes, InboxBytesDefault)
 	o.InboxBytes = max(o.InboxBytes, MaxBatchBytes)
 	setDefault(&o.JobWorkers, defaultJobWorkers)
 	setDefault(&o.SnapshotBytes, defaultSnapshotBytes)

@@ -11,6 +11,7 @@ import (
 
 	"weida/broker"
 	"weida/broker/client"
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
 	"weida/fsync"
@@ -30,10 +31,12 @@ func node(t testing.TB) *client.Client {
 	key, own := id("client"), id("node")
 	n, err := broker.Open(broker.Config{
 		Dir: filepath.Join(dir, "n1"), Listen: "127.0.0.1:0", Identity: own,
-		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
-		Queues: []broker.QueueConfig{{Name: "demo", Group: 1}},
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.MakeQueue(t.Context(), "demo", control.QueueSpec{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -94,7 +94,7 @@ func (b *BodyStreams) Drop(id uint64) {
 
 // wantMax bounds the numbers of streams that were named and did not come. More than the peer may have
 // open at once is a peer that names what it does not send.
-const wantMax = 4 * bodyStreamsMax
+const wantMax = 4 * BodyStreamsMax
 
 func (b *BodyStreams) wantLocked(id uint64, ch chan *quic.ReceiveStream) {
 	if b.wanted == nil {

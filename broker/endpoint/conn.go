@@ -17,22 +17,25 @@ const ALPNMessaging = "weida/1"
 // The limits of a connection (docs/reference/limits.md). Windows are bytes that may come before they
 // are read; they grow from initial to max while the reader keeps up.
 const (
-	streamsMax     = 64
-	bodyStreamsMax = 16
-	handshakeIdle  = 3 * time.Second
-	idleMax        = 30 * time.Second
-	keepAlive      = 10 * time.Second
-	dialTimeout    = 5 * time.Second
+	// StreamsMax and BodyStreamsMax bound the streams that a client may have open.
+	StreamsMax     = 64
+	BodyStreamsMax = 16
+	// HandshakeIdle is how long a peer may be silent in its handshake.
+	HandshakeIdle = 3 * time.Second
+	// IdleMax is how long a peer may be silent; then it counts as gone. Both sides send something more often.
+	IdleMax     = 10 * time.Second
+	keepAlive   = 3 * time.Second
+	dialTimeout = 5 * time.Second
 )
 
 func quicConfig() *quic.Config {
 	return &quic.Config{
 		Versions:                         []quic.Version{quic.Version1},
-		HandshakeIdleTimeout:             handshakeIdle,
-		MaxIdleTimeout:                   idleMax,
+		HandshakeIdleTimeout:             HandshakeIdle,
+		MaxIdleTimeout:                   IdleMax,
 		KeepAlivePeriod:                  keepAlive,
-		MaxIncomingStreams:               streamsMax,
-		MaxIncomingUniStreams:            bodyStreamsMax,
+		MaxIncomingStreams:               StreamsMax,
+		MaxIncomingUniStreams:            BodyStreamsMax,
 		Allow0RTT:                        false,
 		EnableDatagrams:                  false,
 		EnableStreamResetPartialDelivery: false,

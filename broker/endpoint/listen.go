@@ -16,6 +16,13 @@ const (
 	tokenAgeMax        = time.Hour
 )
 
+// The defaults of ListenOptions.
+const (
+	ConnectionsDefault  = 1024
+	OneAddressDefault   = 256
+	WindowBudgetDefault = 64 << 20 // bytes
+)
+
 // ListenOptions say where and for whom to listen. Addr, Identity and Trust are required.
 type ListenOptions struct {
 	Addr     string    // UDP; port 0 takes a free one
@@ -34,13 +41,13 @@ type ListenOptions struct {
 
 func (o *ListenOptions) defaults() {
 	if o.Connections <= 0 {
-		o.Connections = 1024
+		o.Connections = ConnectionsDefault
 	}
 	if o.OneAddress <= 0 {
-		o.OneAddress = 256
+		o.OneAddress = OneAddressDefault
 	}
 	if o.WindowBudget <= 0 {
-		o.WindowBudget = 64 << 20
+		o.WindowBudget = WindowBudgetDefault
 	}
 	if o.OnRefused == nil {
 		o.OnRefused = func(error) {}

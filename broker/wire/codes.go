@@ -43,6 +43,7 @@ const (
 	Stopping         Code = 2004
 	StoreFailed      Code = 2005
 	StoreRefused     Code = 2006
+	NotReady         Code = 2007
 	StaleSettle      Code = 3001
 	Superseded       Code = 3002
 	BodyDamaged      Code = 3003
@@ -169,6 +170,10 @@ var Codes = []Info{
 	{
 		StoreRefused, "store_refused", "The node's storage failed before the message was written.", notStored,
 		"Look at the node's log for the file and mend the storage, then send it again.", RetryLater,
+	},
+	{
+		NotReady, "not_ready", "The queue exists and is not served here: it is being made, or it cannot be opened.", notStored,
+		"`weida describe queue NAME` shows what stands in the way; try again when its phase is Ready.", RetryLater,
 	},
 	{
 		StaleSettle, "stale_settle", "The delivery named is not the one that is open.",

@@ -22,8 +22,9 @@ import (
 // nodeFile is a node's configuration: identity, paths, addresses and node-wide numbers, never a queue (T-26).
 type nodeFile struct {
 	Name       string       `yaml:"name"`
-	Data       string       `yaml:"data"`   // data directory, relative to the file
-	Listen     string       `yaml:"listen"` // UDP address
+	Data       string       `yaml:"data"`            // data directory, relative to the file
+	Listen     string       `yaml:"listen"`          // UDP address
+	Admin      string       `yaml:"admin,omitempty"` // TCP address of the HTTP side, on the loopback interface
 	MessageMax int64        `yaml:"messageMax,omitempty"`
 	Trust      []trustEntry `yaml:"trust"`
 }
@@ -36,9 +37,10 @@ type trustEntry struct {
 // contextFile says where a client finds its broker and as whom it comes.
 type contextFile struct {
 	Addresses []string `yaml:"addresses"`
-	Nodes     []string `yaml:"nodes"` // fingerprints
-	Keys      string   `yaml:"keys"`  // directory, relative to the file
-	Name      string   `yaml:"name"`  // of the key in it
+	Nodes     []string `yaml:"nodes"`           // fingerprints
+	Admin     string   `yaml:"admin,omitempty"` // http://HOST:PORT of a node's HTTP side
+	Keys      string   `yaml:"keys"`            // directory, relative to the file
+	Name      string   `yaml:"name"`            // of the key in it
 }
 
 const configFileMax = 1 << 20

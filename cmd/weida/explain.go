@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weida/broker/admin"
 	"weida/broker/wire"
 	"weida/segment"
 )
@@ -58,22 +59,26 @@ func newVersion() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		version, commit, toolchain := "devel", "unknown", ""
-		if b, ok := debug.ReadBuildInfo(); ok {
-			version, toolchain = b.Main.Version, b.GoVersion
-			for _, s := range b.Settings {
-				if s.Key == "vcs.revision" {
-					commit = s.Value
-				}
-			}
-		}
+		v := buildVersion()
 		if asJSON {
-			return json.NewEncoder(os.Stdout).Encode(map[string]any{
-				"version": version, "commit": commit, "go": toolchain, "store_format": segment.Version,
-			})
+			return json.NewEncoder(os.Stdout).Encode(v)
 		}
-		fmt.Printf("weida %s, commit %s, %s, store format %d\n", version, commit, toolchain, segment.Version)
+		fmt.Printf("weida %s, commit %s, %s, store format %d\n", v.Version, v.Commit, v.Go, v.StoreFormat)
 		return nil
 	}
 	return cmd
+}
+
+// buildVersion is what this binary was built from.
+func buildVersion() admin.Version {
+	v := admin.Version{Version: "devel", Commit: "unknown", StoreFormat: segment.Version}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		v.Version, v.Go = b.Main.Version, b.GoVersion
+		for _, s := range b.Settings {
+			if s.Key == "vcs.revision" {
+				v.Commit = s.Value
+			}
+		}
+	}
+	return v
 }

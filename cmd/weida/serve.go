@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker"
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/fsync"
 )
@@ -25,8 +26,8 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
 		Short: "run a node from a configuration file",
-		Long: "Runs a node until it is interrupted. The file holds name, data, listen, messageMax and trust.\n" +
-			"In this version a node serves one queue, demo; making queues comes with the control group.",
+		Long: "Runs a node until it is interrupted. The file holds name, data, listen, admin, messageMax and\n" +
+			"trust. Queues are never in it: they are made with apply or create, and kept in the node's control log.",
 		Args: cobra.NoArgs,
 	}
 	config := cmd.Flags().String("config", "", "node `FILE` (required)")
@@ -36,6 +37,9 @@ func newServe() *cobra.Command {
 		}
 		return serve(cmd.Context(), *config, func(n *broker.Node, f *nodeFile) error {
 			fmt.Printf("weida %s is ready at %v, key %v\n", f.Name, n.Addr(), n.Fingerprint())
+			if a := n.AdminAddr(); a != nil {
+				fmt.Printf("admin     http://%v\n", a)
+			}
 			return nil
 		})
 	}
@@ -67,14 +71,20 @@ func dev(ctx context.Context, dir string, reset bool) error {
 		return err
 	}
 	return serve(ctx, config, func(n *broker.Node, f *nodeFile) error {
-		if f.Listen != n.Addr().String() { // the port that was free is kept for the next start
-			f.Listen = n.Addr().String()
+		listen, admin := n.Addr().String(), n.AdminAddr().String()
+		if f.Listen != listen || f.Admin != admin { // the ports that were free are kept for the next start
+			f.Listen, f.Admin = listen, admin
 			if err := writeYAML(config, f); err != nil {
 				return err
 			}
 		}
+		if n.Registry().Version == 0 { // nothing was ever made here
+			if err := n.MakeQueue(ctx, "demo", control.QueueSpec{}); err != nil {
+				return err
+			}
+		}
 		c := contextFile{
-			Addresses: []string{n.Addr().String()}, Nodes: []string{n.Fingerprint().String()},
+			Addresses: []string{listen}, Nodes: []string{n.Fingerprint().String()}, Admin: "http://" + admin,
 			Keys: "keys", Name: "client",
 		}
 		if err := writeYAML(contextPath, c); err != nil {
@@ -125,11 +135,15 @@ func prepare(dir, config string) error {
 	}
 	var f nodeFile
 	err = readYAML(config, &f)
+	if err == nil && f.Admin == "" { // of an earlier version
+		f.Admin = "127.0.0.1:0"
+		return writeYAML(config, f)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return writeYAML(config, nodeFile{
-		Name: "n1", Data: "n1", Listen: "127.0.0.1:0",
+		Name: "n1", Data: "n1", Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",
 		Trust: []trustEntry{{id.Fingerprint().String(), string(endpoint.RoleAdmin)}},
 	})
 }
@@ -169,8 +183,8 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 	}
 	n, err := broker.Open(broker.Config{
 		Dir: data, Listen: f.Listen, Trust: trust, MessageMax: f.MessageMax, Keep: []string{"pid"},
-		Queues: []broker.QueueConfig{{Name: "demo", Group: 1}},
-		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Name: f.Name, Admin: f.Admin, Version: buildVersion(),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

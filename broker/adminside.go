@@ -1,0 +1,177 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"weida/broker/admin"
+	"weida/broker/control"
+	"weida/broker/endpoint"
+	"weida/broker/queue"
+	"weida/broker/wire"
+)
+
+// This file is the node as its HTTP side sees it.
+
+// listenAdmin serves the HTTP side, on the loopback interface alone.
+func (n *Node) listenAdmin() error {
+	if n.c.Admin == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(n.c.Admin)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("the admin address %q is not a loopback address with a port, as 127.0.0.1:7444; "+
+			"nothing was started; the admin side has no accounts, so it listens to this machine only", n.c.Admin)
+	}
+	l, err := net.Listen("tcp", n.c.Admin)
+	if err != nil {
+		return &endpoint.AddressError{Addr: n.c.Admin, Err: err}
+	}
+	n.adminAddr = l.Addr()
+	n.admin = admin.NewServer(admin.NewHandler(n, admin.Options{
+		Version: n.c.Version, Node: n.c.Name, Profile: n.c.Profile, Log: n.c.Log,
+	}))
+	n.served.Go(func() {
+		if err := n.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			n.c.Log.Error("the admin side ended; messages go on", "err", err)
+		}
+	})
+	return nil
+}
+
+func (n *Node) closeAdmin() error {
+	if n.admin == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	return errors.Join(n.admin.Shutdown(ctx), n.admin.Close())
+}
+
+// AdminAddr is the address of the HTTP side, nil if there is none.
+func (n *Node) AdminAddr() net.Addr { return n.adminAddr }
+
+// Mutate implements admin.Node.
+func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, error) {
+	m.At = time.Now().UnixMilli()
+	return n.registry.propose(ctx, control.Command{Mutation: &m})
+}
+
+// MakeQueue applies a queue and waits until its spec is true. A refusal is a *control.Error; what keeps
+// it from being ready is told by its conditions, when ctx ends.
+func (n *Node) MakeQueue(ctx context.Context, name string, spec control.QueueSpec) error {
+	result, err := n.Mutate(ctx, control.Mutation{
+		Verb: control.Apply, Kind: control.KindQueue, Name: name, Queue: &spec,
+	})
+	if err != nil {
+		return err
+	}
+	if result.Err != nil {
+		return result.Err
+	}
+	return n.registry.await(ctx, func(s *control.State) bool {
+		q, ok := s.Queue(name)
+		return ok && q.Status.ObservedGeneration == q.Metadata.Generation && n.admitted(q)
+	})
+}
+
+func (n *Node) admitted(c control.Queue) bool {
+	q := n.serving(c)
+	return q != nil && q.serves.Load()
+}
+
+// Registry implements admin.Node.
+func (n *Node) Registry() admin.Registry { return n.registry.copy() }
+
+// Live implements admin.Node.
+func (n *Node) Live(uid uint64) (admin.Live, bool) {
+	c, ok := n.registry.queueOf(uid)
+	if !ok {
+		return admin.Live{}, false
+	}
+	q := n.serving(c)
+	if q == nil {
+		return admin.Live{}, false
+	}
+	var k queue.Counts
+	live := admin.Live{Leader: n.c.Name}
+	q.read(func(s *queue.State) {
+		k = s.Counts()
+		live.Subscriptions, live.Producers = s.Subscriptions(), s.Producers()
+	})
+	live.In, live.Ready, live.Unsettled = k.In, k.Ready, k.Unsettled
+	live.Accepted, live.Rejected, live.Purged = k.Accepted, k.Rejected, k.Purged
+	live.Released, live.Bytes = k.Released, k.Bytes
+	q.mu.Lock()
+	live.Consumers = len(q.consumers)
+	q.mu.Unlock()
+	status := q.group.Status()
+	live.Term, live.DiskBytes = uint64(status.Marks.Term), uint64(status.Store.PhysicalBytes)
+	if status.ReadOnly != nil {
+		live.Trouble = status.ReadOnly.Error()
+	}
+	return live, true
+}
+
+// Health implements admin.Node.
+func (n *Node) Health() admin.Health {
+	var h admin.Health
+	if err := n.host.Err(); err != nil {
+		h.Alive = append(h.Alive, admin.Problem{
+			Object: "node", What: "storage failed: " + err.Error(),
+			Effect: "nothing is confirmed any more; evidence given before stands as far as the disk does",
+			Remedy: "mend the storage, then start the node again",
+		})
+	}
+	if n.work.Err() != nil {
+		h.Ready = append(h.Ready, admin.Problem{
+			Object: "node", What: "the node is stopping", Effect: "new work is refused", Remedy: "wait until it is back",
+		})
+	}
+	if err := n.registry.trouble(); err != nil {
+		h.Ready = append(h.Ready, admin.Problem{
+			Object: "control log", What: err.Error(), Effect: "resources cannot be changed; queues go on",
+			Remedy: "mend the disk and restart the node",
+		})
+	}
+	for _, c := range n.registry.queues() {
+		if what := n.queueTrouble(c); what != "" {
+			h.Ready = append(h.Ready, admin.Problem{
+				Object: "queue " + c.Metadata.Name, What: what,
+				Effect: "it takes no messages; what was confirmed stays as far as the disk does; other queues go on",
+				Remedy: "`weida describe queue " + c.Metadata.Name + "` and the node's log say more",
+			})
+		}
+	}
+	return h
+}
+
+// queueTrouble is why a queue does not take messages though it should, "" if it does.
+func (n *Node) queueTrouble(c control.Queue) string {
+	if c.Metadata.DeletionTimestamp != 0 {
+		return ""
+	}
+	q := n.serving(c)
+	if q == nil {
+		for _, condition := range c.Status.Conditions {
+			return condition.Message
+		}
+		return "it is not open yet"
+	}
+	if err := q.group.Status().ReadOnly; err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// turnedAway counts and tells of a peer that showed a key which is not trusted, at most once a second.
+func (n *Node) turnedAway(err error) {
+	n.counters.refused(wire.NotAllowed)
+	if n.quiet.pass(time.Now()) {
+		n.c.Log.Warn("a peer was turned away", "err", err)
+	}
+}

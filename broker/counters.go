@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"weida/broker/admin"
+	"weida/broker/wire"
+	"weida/fsync"
+)
+
+// counters of a node since it was opened. The zero value is ready.
+type counters struct {
+	connections   atomic.Uint64
+	accepted      atomic.Uint64 // messages answered, by evidence
+	written       atomic.Uint64
+	flushed       atomic.Uint64
+	indeterminate atomic.Uint64
+	delivered     atomic.Uint64
+	settled       atomic.Uint64
+	bodyBytes     atomic.Int64 // of large bodies under way
+
+	mu       sync.Mutex
+	refusals map[wire.Code]uint64 // guarded by mu
+}
+
+func (c *counters) refused(code wire.Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refusals == nil {
+		c.refusals = make(map[wire.Code]uint64)
+	}
+	c.refusals[code]++
+}
+
+func (c *counters) confirmed(e wire.Evidence, n uint64) {
+	switch {
+	case e.Replicas == 0:
+		c.accepted.Add(n)
+	case e.Persistence == wire.Flushed:
+		c.flushed.Add(n)
+	default:
+		c.written.Add(n)
+	}
+}
+
+// Counters implements admin.Node.
+func (n *Node) Counters() admin.Counters {
+	c := &n.counters
+	n.mu.Lock()
+	open := len(n.conns)
+	n.mu.Unlock()
+	out := admin.Counters{
+		Connections: open, ConnectionsTotal: c.connections.Load(),
+		Refusals: make(map[string]uint64),
+		Published: map[string]uint64{
+			wire.Accepted().String():           c.accepted.Load(),
+			wire.Stored(wire.Written).String(): c.written.Load(),
+			wire.Stored(wire.Flushed).String(): c.flushed.Load(),
+		},
+		Indeterminate: c.indeterminate.Load(), Delivered: c.delivered.Load(), Settled: c.settled.Load(),
+		BodyBytes: uint64(max(0, c.bodyBytes.Load())),
+	}
+	c.mu.Lock()
+	for code, k := range c.refusals {
+		out.Refusals[code.String()] = k
+	}
+	c.mu.Unlock()
+	s := n.flusher.Stats()
+	out.FlushRounds = s.FilesRounds + s.WholeRounds + s.AloneRounds
+	out.FlushFiles = s.RoundFiles.Sum
+	out.FlushErrors = s.Errors
+	out.FlushSeconds = seconds(s.RoundTime)
+	return out
+}
+
+// seconds turns the flusher's histogram of durations, whose bucket i lies below 64 µs << i, into one in seconds.
+func seconds(h fsync.Histogram) admin.Histogram {
+	out := admin.Histogram{Count: h.Count, Sum: float64(h.Sum) / 1e9}
+	var below uint64
+	for i := range len(h.Buckets) - 1 { // the last one has no limit
+		below += h.Buckets[i]
+		out.Bounds = append(out.Bounds, float64(uint64(64)<<i)/1e6)
+		out.Counts = append(out.Counts, below)
+	}
+	return out
+}

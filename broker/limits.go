@@ -1,0 +1,114 @@
+package broker
+
+import (
+	"fmt"
+	"time"
+
+	"weida/broker/control"
+	"weida/broker/endpoint"
+	"weida/broker/queue"
+	"weida/broker/wire"
+	"weida/raftstore"
+)
+
+// The numbers of the broker profile that this package keeps. Those of other packages stand where they
+// are kept to; Limits is the table of all.
+const (
+	messageMaxDefault   = 1 << 30
+	inFlightMessagesMax = 1024
+	inFlightBytesMax    = 16 << 20
+	connectionsMax      = 1024
+
+	// peekMax bounds the messages of one answer to a peek.
+	peekMax = 1000
+	// settlesMax bounds the settles of one consumer that have no answer yet.
+	settlesMax = 2 * queue.UnsettledMax
+	// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
+	outboxMax = 128 << 10
+
+	// stopPatience is how long a node that stops waits for answers to be given and read.
+	stopPatience = 5 * time.Second
+	// stopLinger is how long a session waits for its client to leave once everything is answered.
+	stopLinger = time.Second
+	// openTimeout is how long a new stream may take to say what it is for.
+	openTimeout = 10 * time.Second
+	// bodyStall is how long a large body may bring nothing.
+	bodyStall = 30 * time.Second
+	// streamPiece is the memory for one large body under way, in bytes.
+	streamPiece = 128 << 10
+)
+
+// LimitRow is one number of the profile: its default and what happens beyond it.
+type LimitRow struct{ Name, Default, Beyond string }
+
+// Limits is the broker profile: one default and one named refusal each. docs/reference/limits.md
+// shows it, and a test compares them.
+func Limits() []LimitRow {
+	return []LimitRow{
+		{"messaging port", "UDP 7443 in examples; `dev` takes a free one and keeps it", "address in use"},
+		{"admin port", "TCP 7444 in examples, loopback only; the node file names it", "address in use"},
+		{"inline body", size(wire.InlineMax), "a larger body travels on a stream of its own and lies in a file of its own"},
+		{
+			"message size", size(messageMaxDefault) + ", or the queue's `messageBytes`",
+			code(wire.TooLarge) + ", before the body is read",
+		},
+		{
+			"in flight per producer", fmt.Sprintf("%d messages and %s", inFlightMessagesMax, size(inFlightBytesMax)),
+			code(wire.InFlightExceeded) + "; the client library waits",
+		},
+		{"producers with an id per queue", fmt.Sprint(queue.ProducersMax), code(wire.TooManyProducers)},
+		{
+			"sequences remembered per producer", fmt.Sprintf("%d from its lowest unresolved one on", queue.SequencesMax),
+			code(wire.SequenceTooFar) + ", " + code(wire.SequenceRetired) + " below",
+		},
+		{
+			"messages and bytes of a queue",
+			fmt.Sprintf("none; `limits` of the queue, %d bytes more for each message", queue.MessageCost), code(wire.QueueFull),
+		},
+		{
+			"queue name; producer or subscription id", fmt.Sprintf("%d; %d bytes", wire.QueueMax, wire.IDMax),
+			code(wire.InvalidResource) + "; " + code(wire.Malformed),
+		},
+		{"subscriptions per queue", fmt.Sprint(queue.SubscriptionsMax), code(wire.TooManySubs)},
+		{"open deliveries per subscription", fmt.Sprint(queue.UnsettledMax), "no more are made until some are settled"},
+		{"messages in one answer to a peek", fmt.Sprint(peekMax), "the client asks again"},
+		{"queues; connectors", fmt.Sprintf("%d; %d", control.QueuesMax, control.ConnectorsMax), code(wire.RegistryFull)},
+		{"replicas of a queue", fmt.Sprintf("%d until replication exists", control.ReplicasMax), code(wire.InvalidResource)},
+		{"answers that a client has not read", size(outboxMax), "the node reads no more of its requests"},
+		{"stop in order", fmt.Sprintf("%v for answers to be given and read", stopPatience), "the rest is indeterminate"},
+		{
+			"connections per node; per address, loopback exempt",
+			fmt.Sprintf("%d; %d", connectionsMax, endpoint.OneAddressDefault), "refused before any work for TLS",
+		},
+		{
+			"receive windows of all connections beyond their first", size(endpoint.WindowBudgetDefault),
+			"they stay as they are, and their clients are slower",
+		},
+		{
+			"streams per connection", fmt.Sprintf("%d and %d bodies", endpoint.StreamsMax, endpoint.BodyStreamsMax),
+			"the client waits",
+		},
+		{
+			"handshake; silent connection; first frame; standing body",
+			fmt.Sprintf("%v; %v; %v; %v", endpoint.HandshakeIdle, endpoint.IdleMax, openTimeout, bodyStall),
+			"closed; what had no answer is indeterminate",
+		},
+		{
+			"queue's inbox",
+			fmt.Sprintf("%d messages and %s", raftstore.InboxMessagesDefault, size(raftstore.InboxBytesDefault)),
+			code(wire.Overloaded) + "; the node waits with reading first",
+		},
+	}
+}
+
+func code(c wire.Code) string { return fmt.Sprintf("`E%d` %s", uint64(c), c) }
+
+// size is a number of bytes that is a round one.
+func size(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if one := int64(1) << (30 - 10*i); n >= one && n%one == 0 {
+			return fmt.Sprintf("%d %s", n/one, unit)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

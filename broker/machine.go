@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"io"
+
+	"weida/broker/control"
+	"weida/broker/queue"
+	"weida/broker/wire"
+	"weida/raftstore"
+	"weida/segment"
+)
+
+// Attach implements raftstore.Attacher.
+func (q *nodeQueue) Attach(g raftstore.Group) { q.group = g }
+
+// Appended implements raftstore.Machine.
+func (q *nodeQueue) Appended(tag uint64, t raftstore.Term, i raftstore.Index) {
+	p := q.take(tag)
+	p.index, p.term = i, t
+	q.placed = append(q.placed, p)
+}
+
+// Dropped implements raftstore.Machine.
+func (q *nodeQueue) Dropped(tag uint64, o raftstore.Outcome) {
+	p := q.take(tag)
+	if p.to != nil {
+		p.to.dropped(p.messages, o)
+	}
+	switch {
+	case o.Kind != raftstore.Refused && p.unknown != nil:
+		p.unknown(o.Err)
+	case p.dropped != nil:
+		p.dropped(o.Err)
+	}
+	q.wakeRoom()
+}
+
+// Apply implements raftstore.Machine.
+func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.Item) {
+	mine := q.placedAt(i)
+	for _, item := range items {
+		c, err := queue.Decode(item.Command)
+		if err != nil {
+			// Skipping would let replicas differ. The log holds what this build does not know.
+			panic("bug: broker: queue " + q.name + ": " + err.Error())
+		}
+		if item.HasBody {
+			c.Body = queue.Ref{Term: uint64(item.Body.Ref.Term), Seq: item.Body.Ref.Seq}
+			c.Length = item.Body.Length
+			if item.Body.Large {
+				c.Large = &queue.Large{Length: item.Body.Length, Digest: item.Body.Digest}
+			}
+		}
+		q.stateMu.Lock()
+		q.effects = q.state.Apply(c, q.effects[:0])
+		q.stateMu.Unlock()
+		mine.applied(q.effects)
+		q.act(i)
+	}
+}
+
+// cursor walks the items of this life's proposals while their entry is applied.
+type cursor struct {
+	list []*proposal
+	done int // items of the first one
+}
+
+// placedAt returns the proposals of this life that make up entry i: those at the end of placed.
+func (q *nodeQueue) placedAt(i raftstore.Index) cursor {
+	from, limit := 0, len(q.placed)
+	for limit > 0 && q.placed[limit-1].index > i {
+		limit--
+	}
+	for from = limit; from > 0 && q.placed[from-1].index == i; from-- {
+	}
+	return cursor{list: q.placed[from:limit]}
+}
+
+func (c *cursor) applied(effects []queue.Effect) {
+	if len(c.list) == 0 {
+		return
+	}
+	p := c.list[0]
+	p.applied(c.done, effects)
+	if c.done++; c.done == p.items {
+		c.list, c.done = c.list[1:], 0
+	}
+}
+
+// act passes effects on to the sessions of this life.
+func (q *nodeQueue) act(i raftstore.Index) {
+	for _, e := range q.effects {
+		switch e.Kind {
+		case queue.Freed:
+			for k := range e.Count {
+				q.group.Release(raftstore.BodyRef{Term: raftstore.Term(e.Ref.Term), Seq: e.Ref.Seq + k})
+			}
+		case queue.Settled, queue.Stale:
+			c := q.consumer(e.Session)
+			if c == nil {
+				continue // of an earlier life, or gone: its Detach follows
+			}
+			f := wire.Settled{Offset: e.Offset, Attempt: e.Attempt}
+			if e.Kind == queue.Stale {
+				f.Code = wire.StaleSettle
+			}
+			q.settles = append(q.settles, settleAnswer{i, c, f})
+		case queue.Attached, queue.Superseded, queue.Assigned, queue.Crowded:
+			if c := q.consumer(e.Session); c != nil {
+				c.event(e)
+			}
+		}
+	}
+}
+
+// Moved implements raftstore.Machine: evidence leaves here, and nowhere else.
+func (q *nodeQueue) Moved(m raftstore.Marks) {
+	durable := m.Flushed
+	if q.spec.Load().Durability == control.Written {
+		durable = m.Applied
+	}
+	kept := q.placed[:0]
+	for _, p := range q.placed {
+		if p.index > m.Applied || !p.advance(m, durable) {
+			kept = append(kept, p)
+		}
+	}
+	clear(q.placed[len(kept):])
+	q.placed = kept
+	n := 0
+	for n < len(q.settles) && q.settles[n].index <= durable {
+		q.settles[n].to.settled(q.settles[n].frame)
+		n++
+	}
+	q.settles = append(q.settles[:0], q.settles[n:]...)
+	q.insistAgain()
+	q.wakeRoom()
+}
+
+// insistAgain is called on the shard when marks moved: there may be room now.
+func (q *nodeQueue) insistAgain() {
+	again := q.again
+	q.again = nil
+	for i, c := range again {
+		if err := q.insist(c); err != nil {
+			q.again = append(q.again, again[i:]...)
+			return
+		}
+	}
+}
+
+// Halted implements raftstore.Halter: nothing will be flushed any more, so who waits for it learns
+// that it is unknown.
+func (q *nodeQueue) Halted(err error) {
+	q.log.Error("queue is read-only", "err", err)
+	q.mu.Lock()
+	q.trouble = err
+	q.mu.Unlock()
+	for _, p := range q.placed {
+		p.lose(err)
+	}
+	for _, s := range q.settles {
+		s.frame.Code = wire.StoreFailed
+		s.to.settled(s.frame)
+	}
+	q.settles = nil
+	q.wakeRoom()
+}
+
+// Role implements raftstore.Machine.
+func (q *nodeQueue) Role(raftstore.Role, raftstore.Term, raftstore.Leader) {}
+
+// Bodies implements raftstore.Holder.
+func (q *nodeQueue) Bodies(yield func(raftstore.BodyRef) bool) {
+	q.state.Bodies(func(r queue.Ref) bool {
+		return yield(raftstore.BodyRef{Term: raftstore.Term(r.Term), Seq: r.Seq})
+	})
+}
+
+// snapshot is the state as of one moment.
+type snapshot struct{ view *queue.View }
+
+func (s snapshot) WriteTo(w io.Writer) (written int64, err error) {
+	s.view.Pieces(func(b []byte) bool {
+		var n int
+		n, err = w.Write(b)
+		written += int64(n)
+		return err == nil
+	})
+	return written, err
+}
+
+// Snapshot implements raftstore.Machine.
+func (q *nodeQueue) Snapshot() (s raftstore.Source) {
+	q.read(func(state *queue.State) { s = snapshot{state.View()} })
+	return s
+}
+
+// restorer reads a snapshot back from what is written to it.
+type restorer struct{ queue.Restorer }
+
+func (r *restorer) Write(b []byte) (int, error) {
+	if err := r.Restorer.Write(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// Restore implements raftstore.Machine.
+func (q *nodeQueue) Restore(s raftstore.Source) error {
+	var r restorer
+	if _, err := s.WriteTo(&r); err != nil {
+		return err
+	}
+	state, err := r.Finish()
+	if err != nil {
+		return err
+	}
+	q.stateMu.Lock()
+	q.state = state
+	q.stateMu.Unlock()
+	return nil
+}
+
+// commit names a body for OpenBody: an inline one by its ref alone.
+func commit(r queue.Ref, large *queue.Large) segment.Commit {
+	c := segment.Commit{Ref: segment.BodyRef{Term: segment.Term(r.Term), Seq: r.Seq}, Length: -1}
+	if large != nil {
+		c.Large, c.Length, c.Digest = true, large.Length, large.Digest
+	}
+	return c
+}

@@ -1,0 +1,103 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/endpoint"
+	"weida/broker/queue"
+	"weida/broker/wire"
+)
+
+// purge takes every message out that is not under delivery.
+func (s *session) purge(ctx context.Context, w io.Writer, f wire.Purge) {
+	q, err := s.queue(f.Queue)
+	if err == nil && s.conn.Role() != endpoint.RoleAdmin {
+		err = &wire.Error{Code: wire.NotAllowed, Detail: "A purge needs the role admin; this key has the role " +
+			string(s.conn.Role())}
+	}
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	e, err := q.ask(ctx, queue.Command{Kind: queue.Purge, Session: s.node.sessions.Add(1)})
+	s.reply(w, &wire.Purged{Count: e.Count, Left: e.Left}, err)
+}
+
+// unsubscribe ends a subscription for good; whoever is attached with it loses it.
+func (s *session) unsubscribe(ctx context.Context, w io.Writer, f wire.Unsubscribe) {
+	q, err := s.queue(f.Queue)
+	if err == nil && (f.Subscription == "" || f.Subscription[:1] == ephemeral) {
+		err = &wire.Error{Code: wire.NotAllowed, Detail: "That is no durable subscription"}
+	}
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	_, err = q.ask(ctx, queue.Command{Kind: queue.Unsubscribe, Subscription: f.Subscription})
+	s.reply(w, &wire.Done{}, err)
+}
+
+// retire forgets a producer of the client's own.
+func (s *session) retire(ctx context.Context, w io.Writer, f wire.Retire) {
+	q, err := s.queue(f.Queue)
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	e, err := q.ask(ctx, queue.Command{
+		Kind: queue.Retire, Producer: f.Producer, Identity: [32]byte(s.conn.Peer()), Session: s.node.sessions.Add(1),
+	})
+	if err == nil && e.Kind == queue.Owned {
+		err = &wire.Error{Code: wire.ProducerOwned, Detail: "The id was " + quote(f.Producer)}
+	}
+	s.reply(w, &wire.Done{}, err)
+}
+
+// reply ends a stream with its answer, or with the reason why there is none.
+func (s *session) reply(w io.Writer, f wire.Frame, err *wire.Error) {
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	if werr := write(w, wire.Append(nil, f)); werr != nil {
+		s.node.c.Log.Debug("answer not delivered", "frame", f.Type().String(), "err", werr)
+	}
+}
+
+// peek shows messages as they are in the queue now, and changes nothing.
+func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek) {
+	q, refused := s.queue(f.Queue)
+	if refused != nil {
+		s.refuse(stream, refused)
+		return
+	}
+	count := min(f.Count, peekMax)
+	var v *queue.View
+	q.read(func(state *queue.State) { v = state.View() })
+	found, end := v.Peek(f.From, int(count)+1), v.Next()
+	more := uint64(len(found)) > count
+	if more {
+		end, found = found[count].Offset, found[:count]
+	}
+	d := delivery{session: s, queue: q, stream: stream}
+	var buf []byte
+	for _, m := range found {
+		var err error
+		if buf, err = d.append(ctx, buf, &wire.Deliver{
+			Offset: m.Offset, Attempt: m.Attempt, Term: m.Ref.Term, Producer: m.Producer, Seq: m.Seq,
+		}, m.Ref, m.Large); err != nil {
+			q.log.Debug("peek ended", "err", err)
+			return
+		}
+	}
+	if err := write(stream, wire.Append(buf, &wire.PeekEnd{Next: max(end, f.From), More: more})); err != nil {
+		q.log.Debug("peek ended", "err", err)
+	}
+}
+
+// quote shows a name of a client's choosing, cut to what a person can read.
+func quote(name string) string { return fmt.Sprintf("%.80q", name) }
