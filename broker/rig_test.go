@@ -29,6 +29,7 @@ type rig struct {
 	client *endpoint.Identity
 	trust  *endpoint.Trust // of the client
 	node   *Node
+	conns  []*endpoint.Conn
 }
 
 func newRig(t *testing.T, change func(*Config)) *rig {
@@ -86,8 +87,13 @@ func (r *rig) groupDir(name string) string {
 	return filepath.Join(r.config.Dir, "groups", fmt.Sprint(uint64(r.node.lookup(name).id)))
 }
 
+// close hangs up first, so that the node need not wait for its clients to leave.
 func (r *rig) close() {
 	r.t.Helper()
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
 	if err := r.node.Close(); err != nil {
 		r.t.Error(err)
 	}
@@ -102,6 +108,7 @@ func (r *rig) dial() *endpoint.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(c.Close)
+	r.conns = append(r.conns, c)
 	return c
 }
 

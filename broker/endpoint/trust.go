@@ -26,6 +26,13 @@ type Trust struct{ roles map[Fingerprint]Role }
 // NewTrust returns a trust set of exactly these keys.
 func NewTrust(roles map[Fingerprint]Role) *Trust { return &Trust{maps.Clone(roles)} }
 
+// With returns a trust set of these keys besides.
+func (t *Trust) With(roles map[Fingerprint]Role) *Trust {
+	all := maps.Clone(t.roles)
+	maps.Copy(all, roles)
+	return &Trust{all}
+}
+
 // Role returns what the key may do, and whether it is trusted at all.
 func (t *Trust) Role(f Fingerprint) (Role, bool) {
 	if t == nil {
