@@ -77,12 +77,12 @@ func TestTreeModel(t *testing.T) {
 		var tr tree[uint64]
 		m := map[uint64]uint64{}
 		var frozen []copyOf
-		key := rapid.Uint64Range(0, 20_000)
+		key := rapid.Uint64Range(0, 5_000)
 		bulk := func(t *rapid.T, do func(k, v uint64)) {
-			at, n := key.Draw(t, "key"), rapid.Uint64Range(0, 3000).Draw(t, "n")
+			at, n := key.Draw(t, "key"), rapid.Uint64Range(0, 800).Draw(t, "n")
 			step := rapid.SampledFrom([]uint64{1, 2, 7, 7919}).Draw(t, "step")
 			for i := range n {
-				do((at+i*step)%20_000, at+i)
+				do((at+i*step)%5_000, at+i)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -122,7 +122,7 @@ func TestTreeModel(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				probes := []uint64{0, key.Draw(t, "probe"), key.Draw(t, "probe"), 20_001}
+				probes := []uint64{0, key.Draw(t, "probe"), key.Draw(t, "probe"), 5_001}
 				checkTree(t, &tr, m, probes)
 				for i := range frozen {
 					checkTree(t, &frozen[i].tree, frozen[i].m, probes)
