@@ -164,10 +164,13 @@ func sampled(t testing.TB) *State {
 	for i, c := range []Command{
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", Queue: &QueueSpec{}, At: 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "b", At: 2, Queue: &QueueSpec{
-			Durability: Written, Limits: QueueLimits{1, 1000, 500}, Placement: PlacementSpec{[]string{"n"}, "n"}, DrainDeadline: 7,
+			Durability: Written, Limits: QueueLimits{1, 1000, 500}, Placement: PlacementSpec{[]string{"n"}, "n"},
+			DrainDeadline: 7,
 		}}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindConnector, Name: "a", Connector: &cs, At: 3}},
-		{Observe: &Observe{KindQueue, 2, 1, Status{ObservedGeneration: 1, Phase: Ready, Placement: []Replica{{"n", "d", true}}}}},
+		{Observe: &Observe{KindQueue, 2, 1, Status{
+			ObservedGeneration: 1, Phase: Ready, Placement: []Replica{{"n", "d", true}},
+		}}},
 		{Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "b", At: 4, Drain: &drain}},
 		{Observe: &Observe{KindQueue, 2, 1, Status{
 			ObservedGeneration: 1, Phase: Deleting, Destroying: true, Placement: []Replica{{"n", "d", true}},

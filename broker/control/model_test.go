@@ -248,7 +248,8 @@ func drawCommand(t *rapid.T, m *model, index uint64) Command {
 	if x != nil {
 		uid, gen, version = x.meta.UID, x.meta.Generation, x.meta.ResourceVersion
 	}
-	switch rapid.SampledFrom([]string{"apply", "apply", "create", "delete", "observe", "observe", "remove"}).Draw(t, "verb") {
+	verbs := []string{"apply", "apply", "create", "delete", "observe", "observe", "remove"}
+	switch rapid.SampledFrom(verbs).Draw(t, "verb") {
 	case "observe":
 		return Command{Observe: &Observe{Kind: kind, UID: uid, Generation: gen + drawSmall(t, 5)/4, Status: Status{
 			ObservedGeneration: max(gen, 1) - min(1, gen)*drawSmall(t, 3)/2,

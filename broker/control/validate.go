@@ -187,7 +187,8 @@ func validateLimits(l QueueLimits, refuse func(string, string, ...any) *Error) *
 	}
 	if least := l.MessageBytes + MessageOverhead; l.Bytes != 0 && l.Bytes < least {
 		return refuse("spec.limits.bytes", "%d: a message of spec.limits.messageBytes would never fit: "+
-			"at least %d, which is %d with the %d bytes that every message counts", l.Bytes, least, l.MessageBytes, MessageOverhead)
+			"at least %d, which is %d with the %d bytes that every message counts", l.Bytes, least, l.MessageBytes,
+			MessageOverhead)
 	}
 	return nil
 }

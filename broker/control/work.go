@@ -66,8 +66,9 @@ func (r *Reconciler) pinned(p PlacementSpec) *Condition {
 	if len(p.Nodes) == 0 || slices.ContainsFunc(p.Nodes, r.isMember) {
 		return nil
 	}
-	return &Condition{CondPlacement, "NoSuchNode", clip(fmt.Sprintf("spec.placement.nodes names %q, and the cluster has "+
-		"only node %s; pin it there, or pin nothing", p.Nodes, r.known()), messageMax)}
+	why := fmt.Sprintf("spec.placement.nodes names %q, and the cluster has only node %s; pin it there, or pin nothing",
+		p.Nodes, r.known())
+	return &Condition{CondPlacement, "NoSuchNode", clip(why, messageMax)}
 }
 
 // warnings are conditions of a queue that is ready all the same.
@@ -75,8 +76,9 @@ func (r *Reconciler) warnings(p PlacementSpec) []Condition {
 	if p.PreferredLeader == "" || r.isMember(p.PreferredLeader) {
 		return nil
 	}
-	return []Condition{{CondPlacement, "PreferredLeaderAbsent", clip(fmt.Sprintf("spec.placement.preferredLeader names %q, "+
-		"and the cluster has only node %s, which leads", p.PreferredLeader, r.known()), messageMax)}}
+	why := fmt.Sprintf("spec.placement.preferredLeader names %q, and the cluster has only node %s, which leads",
+		p.PreferredLeader, r.known())
+	return []Condition{{CondPlacement, "PreferredLeaderAbsent", clip(why, messageMax)}}
 }
 
 // known is how this node is called.

@@ -1,0 +1,219 @@
+package control
+
+import "fmt"
+
+func (s *State) mutate(m *Mutation) Result {
+	if err := m.Validate(); err != nil {
+		return s.find(m.Kind, m.Name).result(false, err)
+	}
+	o := s.find(m.Kind, m.Name)
+	if err := s.admit(m, o); err != nil {
+		return o.result(false, err)
+	}
+	if m.Verb == Delete {
+		return o.result(s.delete(m, o), nil)
+	}
+	if o.meta == nil {
+		return s.make(m).result(true, nil)
+	}
+	return o.result(s.change(m, o), nil)
+}
+
+// admit refuses a mutation that does not fit what stands.
+func (s *State) admit(m *Mutation, o object) *Error {
+	refuse := func(r Reason, format string, args ...any) *Error {
+		return &Error{Reason: r, Kind: m.Kind, Name: m.Name, Message: fmt.Sprintf(format, args...)}
+	}
+	if o.meta == nil {
+		if m.Verb == Delete {
+			return refuse(NotFound, "there is none of that name")
+		}
+		if m.Expected != nil && *m.Expected != 0 {
+			err := refuse(Conflict, "version %d was expected, and there is none of that name; nothing was changed",
+				*m.Expected)
+			err.Expected = *m.Expected
+			return err
+		}
+		return s.full(m, refuse)
+	}
+	deleting := o.meta.DeletionTimestamp != 0
+	if m.Verb == Create && deleting {
+		return refuse(Exists, "the name is taken by one that is being deleted, uid %d; create it when that is gone",
+			o.meta.UID)
+	}
+	if m.Verb == Create {
+		return refuse(Exists, "the name is taken, by uid %d at version %d; apply changes it", o.meta.UID,
+			o.meta.ResourceVersion)
+	}
+	if m.Expected != nil && *m.Expected != o.meta.ResourceVersion {
+		err := refuse(Conflict, "version %d was expected, and %d stands; nothing was changed", *m.Expected,
+			o.meta.ResourceVersion)
+		err.Now, err.Expected = o.meta.ResourceVersion, *m.Expected
+		return err
+	}
+	if m.Verb == Apply && deleting {
+		return refuse(Removing, "it is being deleted, uid %d, and cannot change; apply again when it is gone", o.meta.UID)
+	}
+	return nil
+}
+
+// full refuses a new resource where the registry is at its bound.
+func (s *State) full(m *Mutation, refuse func(Reason, string, ...any) *Error) *Error {
+	have, most := len(s.queues), QueuesMax
+	if m.Kind == KindConnector {
+		have, most = len(s.connectors), ConnectorsMax
+	}
+	if have >= most {
+		return refuse(TooMany, "the registry has %d of them and takes no more; delete one first", have)
+	}
+	return nil
+}
+
+// make adds a resource. Its uid is the index of this entry.
+func (s *State) make(m *Mutation) object {
+	meta := Metadata{
+		Name: m.Name, UID: s.version, Generation: 1, ResourceVersion: s.version, CreationTimestamp: m.At,
+	}
+	status := Status{Phase: Pending, Conditions: []Condition{{
+		CondPlacement, "NotPlaced", "it is registered; no node has taken it up yet",
+	}}}
+	if m.Kind == KindQueue {
+		s.put(&Queue{Kind: KindQueue, Metadata: meta, Spec: m.Queue.WithDefaults(), Status: status})
+	} else {
+		s.putConnector(&Connector{Kind: KindConnector, Metadata: meta, Spec: m.Connector.WithDefaults(), Status: status})
+	}
+	return s.find(m.Kind, m.Name)
+}
+
+func (s *State) put(q *Queue) {
+	if s.queues == nil {
+		s.queues = make(map[string]*Queue)
+	}
+	s.queues[q.Metadata.Name] = q
+	s.note(q.Metadata.UID, named{KindQueue, q.Metadata.Name})
+}
+
+func (s *State) putConnector(c *Connector) {
+	if s.connectors == nil {
+		s.connectors = make(map[string]*Connector)
+	}
+	s.connectors[c.Metadata.Name] = c
+	s.note(c.Metadata.UID, named{KindConnector, c.Metadata.Name})
+}
+
+func (s *State) note(uid uint64, n named) {
+	if s.names == nil {
+		s.names = make(map[uint64]named)
+	}
+	s.names[uid] = n
+}
+
+// change gives a resource another spec, and says whether it is one (T-17).
+func (s *State) change(m *Mutation, o object) bool {
+	if o.queue != nil {
+		spec := m.Queue.WithDefaults()
+		if sameQueueSpec(&spec, &o.queue.Spec) {
+			return false
+		}
+		o.queue.Spec = spec
+	} else {
+		spec := m.Connector.WithDefaults()
+		if sameConnectorSpec(&spec, &o.connector.Spec) {
+			return false
+		}
+		o.connector.Spec = spec
+	}
+	o.meta.Generation++
+	o.meta.ResourceVersion = s.version
+	return true
+}
+
+// delete notes that a deletion is wanted, and says whether that is news (T-20). A deletion that stands
+// may only end sooner; without a deadline of its own a second one changes nothing.
+func (s *State) delete(m *Mutation, o object) bool {
+	drain := Duration(DrainDefault)
+	if o.queue != nil {
+		drain = o.queue.Spec.DrainDeadline
+	}
+	if m.Drain != nil {
+		drain = *m.Drain
+	}
+	until := m.At + (int64(drain)+999_999)/1_000_000 // rounded up: no consumer is cut short
+	if o.meta.DeletionTimestamp != 0 {
+		until = max(until, o.meta.DeletionTimestamp)
+		if m.Drain == nil || until >= o.meta.DrainUntil {
+			return false
+		}
+		o.meta.DrainUntil = until
+	} else {
+		o.meta.DeletionTimestamp, o.meta.DrainUntil = m.At, until
+		o.status.Phase = Deleting
+		o.status.Conditions = []Condition{draining}
+		if o.queue == nil {
+			o.status.Conditions = []Condition{{CondRemoval, "Stopping", "it is being stopped"}}
+		}
+	}
+	o.meta.ResourceVersion = s.version
+	return true
+}
+
+// observe takes a controller's word.
+func (s *State) observe(c *Observe) Result {
+	o := s.findUID(c.Kind, c.UID)
+	if o.meta == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	refuse := func(r Reason, format string, args ...any) Result {
+		return o.result(false, &Error{
+			Reason: r, Kind: c.Kind, Name: o.meta.Name, Message: fmt.Sprintf(format, args...), Now: o.meta.ResourceVersion,
+		})
+	}
+	if err := validateStatus(c.Kind, o.meta.Name, &c.Status); err != nil {
+		return o.result(false, err)
+	}
+	deleting := o.meta.DeletionTimestamp != 0
+	switch {
+	case c.Status.ObservedGeneration > c.Generation || c.Generation > o.meta.Generation:
+		return refuse(Invalid, "generation %d observed while working on %d, and %d stands", c.Status.ObservedGeneration,
+			c.Generation, o.meta.Generation)
+	case c.Status.ObservedGeneration < o.status.ObservedGeneration:
+		return refuse(Conflict, "generation %d was observed before, %d is behind it", o.status.ObservedGeneration,
+			c.Status.ObservedGeneration)
+	case deleting && c.Status.Phase != Deleting:
+		return refuse(Removing, "it is being deleted and cannot be %s any more", c.Status.Phase)
+	case !deleting && (c.Status.Phase == Deleting || c.Status.Destroying):
+		return refuse(Invalid, "nobody asked for its deletion")
+	case o.status.Destroying && !c.Status.Destroying:
+		return refuse(Conflict, "it is being destroyed; that cannot be taken back")
+	case sameStatus(&c.Status, o.status):
+		return o.result(false, nil)
+	}
+	*o.status = c.Status.clone()
+	o.meta.ResourceVersion = s.version
+	return o.result(true, nil)
+}
+
+// remove takes the record away.
+func (s *State) remove(c *Remove) Result {
+	o := s.findUID(c.Kind, c.UID)
+	if o.meta == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	if o.meta.DeletionTimestamp == 0 {
+		return o.result(false, &Error{
+			Reason: Invalid, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion,
+			Message: "nobody asked for its deletion: the record stays",
+		})
+	}
+	delete(s.names, c.UID)
+	if o.queue != nil {
+		delete(s.queues, o.meta.Name)
+	} else {
+		delete(s.connectors, o.meta.Name)
+	}
+	return o.result(true, nil)
+}
+
+func gone(k Kind, uid uint64) *Error {
+	return &Error{Reason: NotFound, Kind: k, Message: fmt.Sprintf("there is none with uid %d", uid)}
+}
