@@ -11,66 +11,27 @@ import (
 // answerBatch is how many messages are answered under one lock.
 const answerBatch = 256
 
-// read takes answers until the stream ends, and then answers what is left.
-func (p *Producer) read(r *wire.Reader) {
-	err := p.answers(r)
-	p.mu.Lock()
-	p.err = err
-	first, limit := p.window.low, p.window.high
-	if p.sending != nil {
-		p.sending.CancelWrite(0) // nobody reads it any more
-	}
-	p.moved.Broadcast()
-	p.mu.Unlock()
-	p.stream.CancelRead(0)
-
-	lost := Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: causeOf(err)}}
-	if ended := new(wire.Error); errors.As(err, &ended) && ended.Code == wire.Stopping {
-		lost = Result{Outcome: Refused, Err: ended} // a broker that stops has answered all that it read
-	}
-	for seq := first; seq < limit; seq++ {
-		p.mu.Lock()
-		waits := p.window.get(seq) != nil
-		p.lost = p.lost || waits && lost.Outcome == Indeterminate
-		p.mu.Unlock()
-		if waits {
-			if err := p.finish(seq, 1, func(uint64, *unanswered) Result { return lost }); err != nil {
-				panic("bug: client: " + err.Error())
-			}
-		}
-	}
-}
-
-// causeOf is what an indeterminate message is told of the end of its stream. A code's own text would
-// speak of a message that was refused, and this one was not.
-func causeOf(err error) string {
-	var refused *wire.Error
-	if errors.As(err, &refused) {
-		return "The broker ended the stream with " + refused.Code.String() + ": " + refused.Detail
-	}
-	return err.Error()
-}
-
-func (p *Producer) answers(r *wire.Reader) error {
+// answers takes answers until the stream ends, and says why it did.
+func (p *Producer) answers(s *session) error {
 	for {
-		f, err := r.Next()
+		f, err := s.reader.Next()
 		if err != nil {
-			return p.readEnded(err)
+			return p.readEnded(s, err)
 		}
 		switch f := f.(type) {
 		case *wire.EvidenceFrame:
-			err = p.evidence(f)
+			err = p.evidence(s, f)
 		case *wire.Refused:
-			err = p.finish(f.Seq, 1, func(_ uint64, u *unanswered) Result { return refused(f, u) })
+			err = p.finish(s, f.Seq, 1, func(_ uint64, u *unanswered) Result { return refused(f, u) })
 		case *wire.Below:
 			r := Result{
 				Outcome: BelowRequest, Evidence: f.Evidence, Committed: true, Offset: f.Offset,
 				Term: f.Term, Err: &wire.Error{Code: f.Code, Detail: f.Detail},
 			}
-			err = p.finish(f.Seq, 1, func(uint64, *unanswered) Result { return r })
+			err = p.finish(s, f.Seq, 1, func(uint64, *unanswered) Result { return r })
 		case *wire.Indeterminate:
 			r := Result{Outcome: Indeterminate, Err: &wire.Error{Code: f.Code, Detail: f.Detail}}
-			err = p.finish(f.Seq, 1, func(uint64, *unanswered) Result { return r })
+			err = p.finish(s, f.Seq, 1, func(uint64, *unanswered) Result { return r })
 		case *wire.ErrorFrame:
 			err = &wire.Error{Code: f.Code, Detail: f.Detail}
 		default:
@@ -83,32 +44,41 @@ func (p *Producer) answers(r *wire.Reader) error {
 }
 
 // readEnded says why the stream brings no more answers. A stream that this side closed just ends.
-func (p *Producer) readEnded(err error) error {
+func (p *Producer) readEnded(s *session, err error) error {
 	if !errors.Is(err, io.EOF) {
-		return p.c.lost(err)
+		return s.link.lost(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closing {
-		return errClosed
+		return ErrClosed
 	}
-	return p.c.lost(errors.New("the broker ended the stream"))
+	return s.link.lost(errors.New("the broker ended the stream"))
 }
 
+// refused is definite only for a message that no stream before may have stored: a broker refuses before
+// it looks whether it has the message.
 func refused(f *wire.Refused, u *unanswered) Result {
 	detail := f.Detail
-	if u.cause != nil && f.Code == wire.BodyBroken {
-		detail = "It ended on the sender's side: " + u.cause.Error()
+	if u.large != nil && u.large.cause != nil && f.Code == wire.BodyBroken {
+		detail = bodyCause(u.large.cause)
+	}
+	if u.doubt {
+		return Result{Outcome: Indeterminate, Err: &wire.Error{
+			Code: wire.ConnectionLost,
+			Detail: "It was sent again and that was refused with " + f.Code.String() + " (" + detail +
+				"), which says nothing of the first time",
+		}}
 	}
 	return Result{Outcome: Refused, Err: &wire.Error{Code: f.Code, Detail: detail}}
 }
 
 // evidence answers a range. What does not cover the message's want is not success, whatever the broker
 // calls it.
-func (p *Producer) evidence(f *wire.EvidenceFrame) error {
+func (p *Producer) evidence(s *session, f *wire.EvidenceFrame) error {
 	committed := f.Evidence.Replicas > 0
 	short := false
-	err := p.finish(f.First, f.Count, func(seq uint64, u *unanswered) Result {
+	err := p.finish(s, f.First, f.Count, func(seq uint64, u *unanswered) Result {
 		r := Result{Outcome: OK, Evidence: f.Evidence, Committed: committed, Term: f.Term}
 		if committed {
 			r.Offset = f.Offset + (seq - f.First)
@@ -133,44 +103,71 @@ func (p *Producer) evidence(f *wire.EvidenceFrame) error {
 	return err
 }
 
-// finish answers count messages from first on, in order; an error if one of them waits for no answer.
-// Their places in the window are free when their done has returned.
-func (p *Producer) finish(first, count uint64, result func(uint64, *unanswered) Result) error {
+// finish answers count messages from first on, in order; an error if one of them was not written to the
+// stream, or waits for no answer. Their places in the window are free when their done has returned.
+func (p *Producer) finish(s *session, first, count uint64, result func(uint64, *unanswered) Result) error {
 	for count > 0 {
-		batch := p.batch[:]
-		n := int(min(count, answerBatch))
+		n := min(count, answerBatch)
 		p.mu.Lock()
 		for k := range n {
-			u := p.window.get(first + uint64(k))
-			if u == nil {
-				n, count = k, 0 // those before it are answered, and it is the last
+			u := p.window.get(first + k)
+			if u == nil || u.stream != s.number {
+				n = k
 				break
 			}
-			batch[k] = *u
 			u.place = told
+			s.flying--
+			s.flyingSize -= int64(len(u.body))
 		}
 		p.mu.Unlock()
-		now := time.Now()
-		for k := range n {
-			seq, u := first+uint64(k), &batch[k]
-			r := result(seq, u)
-			r.Seq, r.Latency = seq, now.Sub(u.start)
-			u.done(r)
-			u.held = p.id != "" && !r.Committed && r.Outcome != OK
-		}
+		p.tell(first, n, result)
 		p.mu.Lock()
 		for k := range n {
-			p.window.release(first+uint64(k), batch[k].held)
+			p.releaseUnder(first + k)
 		}
 		p.window.trim()
 		p.moved.Broadcast()
-		p.mu.Unlock()
-		clear(batch[:n])
-		first += uint64(n)
-		if count == 0 {
-			return broke("it answered sequence %d, which waits for no answer", first)
+		if p.window.queuedCount > 0 { // which may wait for room on the stream
+			p.work.Signal()
 		}
-		count -= uint64(n)
+		p.mu.Unlock()
+		if n < min(count, answerBatch) {
+			return broke("it answered sequence %d, which waits for no answer", first+n)
+		}
+		first, count = first+n, count-n
 	}
 	return nil
+}
+
+// tell calls done for n messages from first on, whose slots are nobody else's until they are released.
+func (p *Producer) tell(first, n uint64, result func(uint64, *unanswered) Result) {
+	now := time.Now()
+	for k := range n {
+		u := p.window.at(first + k)
+		r := result(first+k, u)
+		r.Seq, r.Latency = first+k, now.Sub(u.start)
+		u.held = p.o.ID != "" && !r.Committed && r.Outcome != OK
+		if r.Committed {
+			p.highest = max(p.highest, r.Seq)
+		}
+		u.done(r)
+	}
+}
+
+// tellUnder answers one message, with mu held but for the call of done.
+func (p *Producer) tellUnder(seq uint64, u *unanswered, r Result) {
+	u.place = told
+	p.mu.Unlock()
+	p.tell(seq, 1, func(uint64, *unanswered) Result { return r })
+	p.mu.Lock()
+	p.releaseUnder(seq)
+	p.window.trim()
+	p.moved.Broadcast()
+}
+
+func (p *Producer) releaseUnder(seq uint64) {
+	if b := p.window.at(seq).large; b != nil {
+		b.told = true
+	}
+	p.window.release(seq)
 }

@@ -78,7 +78,7 @@ func read(t *testing.T, d *client.Delivery, want []byte) {
 // W-23: credit is an absolute limit, granted again as deliveries are taken, from where the subscription stands.
 func TestCreditIsGrantedAgain(t *testing.T) {
 	s := newScript(t)
-	k, b := s.consumer(client.ConsumerOptions{Subscription: "s", Credit: 4}, 100, 0)
+	k, b := s.consumer(client.ConsumerOptions{Subscription: "s", Credit: 4, Patience: -1}, 100, 0)
 	b.credit(104)
 	p := s.pull(k)
 	b.send(delivery(7, "a"), delivery(8, ""), delivery(9, "c"), delivery(10, "d"))

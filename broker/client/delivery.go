@@ -27,8 +27,9 @@ type Delivery struct {
 	Producer string
 	Seq      uint64
 
-	consumer *Consumer  // nil: peeked at
-	large    *largeBody // or nil
+	consumer *Consumer   // nil: peeked at
+	on       *attachment // of consumer; the stream it came on
+	large    *largeBody  // or nil
 	body     io.Reader
 }
 
@@ -71,7 +72,7 @@ func (d *Delivery) settle(ctx context.Context, v wire.Verb) error {
 	if d.consumer == nil {
 		return ErrPeeked
 	}
-	return d.consumer.settle(ctx, &wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: v})
+	return d.consumer.settle(ctx, d, v)
 }
 
 // discard gives a large body's stream back. A small body is memory and stays.

@@ -120,8 +120,9 @@ func TestGapsCanBeFilled(t *testing.T) {
 	if err := p.Flush(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.send(p, r, "d", "e") // 5 needs the place of 1
+	s.send(p, r, "d")
 	b.publishLow(4, 1)
+	s.send(p, r, "e") // it needs the place of 1
 	b.publishLow(5, 4)
 	refusedWith(t, p.Send(s.ctx, numbered(1, "a"), r.done), wire.SequenceRetired)
 	b.close()

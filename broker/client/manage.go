@@ -60,7 +60,11 @@ func (c *Client) done(ctx context.Context, queue, id string, request wire.Frame)
 
 // request sends one frame and returns the one that answers it.
 func (c *Client) request(ctx context.Context, request wire.Frame) (wire.Frame, error) {
-	stream, r, err := c.ask(ctx, request)
+	l, _, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stream, r, err := l.ask(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +72,7 @@ func (c *Client) request(ctx context.Context, request wire.Frame) (wire.Frame, e
 	defer context.AfterFunc(ctx, func() { abandon(stream) })()
 	f, err := r.Next()
 	if err != nil {
-		return nil, c.unanswered(ctx, err)
+		return nil, l.unanswered(ctx, err)
 	}
 	if refused, ok := f.(*wire.ErrorFrame); ok {
 		return nil, &wire.Error{Code: refused.Code, Detail: refused.Detail}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/quic-go/quic-go"
-
 	"weida/broker/wire"
 )
 
@@ -67,7 +65,11 @@ type peek struct {
 func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wire.PeekEnd, uint64, error) {
 	ctx, cancel := context.WithCancel(ctx) // the bodies end with the page
 	defer cancel()
-	stream, r, err := p.c.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
+	l, _, err := p.c.connect(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	stream, r, err := l.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -77,7 +79,7 @@ func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wir
 	for seen := uint64(0); ; seen++ {
 		f, err := r.Next()
 		if err != nil {
-			return nil, seen, p.c.unanswered(ctx, err)
+			return nil, seen, l.unanswered(ctx, err)
 		}
 		switch f := f.(type) {
 		case *wire.PeekEnd:
@@ -89,7 +91,7 @@ func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wir
 				return nil, seen, broke("it answered a peek with offset %d, which was not asked for", f.Offset)
 			}
 			next = f.Offset + 1
-			if !p.show(ctx, f, yield) {
+			if !p.show(ctx, l, f, yield) {
 				return nil, seen, nil
 			}
 		default:
@@ -98,33 +100,8 @@ func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wir
 	}
 }
 
-func (p *peek) show(ctx context.Context, f *wire.Deliver, yield func(*Delivery, error) bool) bool {
-	d := newDelivery(p.queue, f, &origin{bodies: &p.c.bodies, life: ctx, lost: p.c.lost})
+func (p *peek) show(ctx context.Context, l *link, f *wire.Deliver, yield func(*Delivery, error) bool) bool {
+	d := newDelivery(p.queue, f, &origin{bodies: &l.bodies, life: ctx, lost: l.lost})
 	defer d.discard()
 	return yield(d, nil)
-}
-
-// ask sends the one frame of a request and leaves the answer to be read.
-func (c *Client) ask(ctx context.Context, request wire.Frame) (*quic.Stream, *wire.Reader, error) {
-	stream, err := c.conn.OpenStreamSync(ctx)
-	if err != nil {
-		return nil, nil, c.unopened(ctx, err)
-	}
-	_, err = stream.Write(wire.Append(nil, request))
-	if err == nil {
-		err = stream.Close()
-	}
-	if err != nil {
-		abandon(stream)
-		return nil, nil, c.unanswered(ctx, err)
-	}
-	return stream, wire.NewReader(stream), nil
-}
-
-// unanswered says why a request has no answer.
-func (c *Client) unanswered(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return c.lost(err)
 }

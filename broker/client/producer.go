@@ -2,99 +2,80 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"weida/broker/wire"
 )
-
-// Message is what is published. Body is read exactly once.
-type Message struct {
-	Body   io.Reader
-	Length int64     // of the body in bytes; below 0 means "until its end", which has to come within wire.InlineMax
-	Want   wire.Want // zero: the producer's
-	// Seq is the message's sequence; 0 is the producer's next. A sequence that was sent is sent again
-	// under the same number only if it was refused or indeterminate.
-	Seq uint64
-}
-
-// Outcome is how a publish ended.
-type Outcome string
-
-// The outcomes.
-const (
-	OK            Outcome = "ok"
-	Refused       Outcome = "refused"       // definitely not stored
-	BelowRequest  Outcome = "below_request" // stored, with less than was asked
-	Indeterminate Outcome = "indeterminate" // nobody knows
-)
-
-// Result is the end of one publish.
-type Result struct {
-	Seq       uint64
-	Outcome   Outcome
-	Evidence  wire.Evidence // with ok and below_request
-	Committed bool          // Offset and Term are known
-	Offset    uint64
-	Term      uint64
-	Err       *wire.Error // unless ok
-	Latency   time.Duration
-}
 
 // ProducerOptions say how to publish. Want is required.
 type ProducerOptions struct {
 	Want wire.Want // required
 	// ID is the producer id, at most 64 bytes, bound to the identity that uses it first. With one the
-	// queue knows a message that it has by its sequence and never stores it twice. Without, sequences
-	// count from 1 and are forgotten with the producer.
+	// queue knows a message that it has by its sequence and never stores it twice, so that everything
+	// unanswered is sent again when a connection is lost. Without, sequences count from 1 and are
+	// forgotten with the producer, and what a lost connection leaves unanswered is indeterminate.
 	ID string
 	// Window is how many messages may lie between the oldest without an answer and the newest, both
 	// counted; 1024 if zero, never more than the broker allows.
 	Window int
 	// WindowBytes bounds the bytes of their inline bodies; 16 MiB if zero, never more than the broker allows.
 	WindowBytes int64
+	// Patience is how long a lost connection is tried to be made again, from when something waits for
+	// it. If zero it is 30 s with an ID, and without one the producer ends with its connection. Below
+	// zero it does so in any case.
+	Patience time.Duration
 }
 
 const (
 	windowDefault      = 1024
 	windowMax          = 1 << 16
 	windowBytesDefault = 16 << 20
-	// answerPatience is how long the broker may take to end a stream that this side cannot use any more.
-	answerPatience = 5 * time.Second
 )
 
-// errClosed is what a closed Producer or Consumer says.
-var errClosed = errors.New("client: it is closed")
+func (o *ProducerOptions) defaults() {
+	if o.Window <= 0 {
+		o.Window = windowDefault
+	}
+	if o.WindowBytes <= 0 {
+		o.WindowBytes = windowBytesDefault
+	}
+	if o.Patience == 0 && o.ID != "" {
+		o.Patience = patienceDefault
+	}
+}
 
 // Producer publishes to one queue.
 type Producer struct {
-	c      *Client
-	id     string
-	want   wire.Want
-	opened wire.Opened
-	stream *quic.Stream
-	ended  sync.WaitGroup
+	c     *Client
+	queue string
+	o     ProducerOptions
+	offer wire.Evidence
+	life  context.Context // ends when nothing is waited for any more
+	end   context.CancelFunc
+	ended sync.WaitGroup
 
-	order chan struct{}           // holds one token: who has it may send
-	piece []byte                  // owned by who has the token
-	batch [answerBatch]unanswered // owned by the reader
+	order chan struct{} // holds one token: who has it may send
+	small []byte        // owned by who has the token
+	piece []byte        // likewise
+
+	highest uint64 // owned by run; highest sequence that is known to be in the queue
 
 	mu      sync.Mutex
-	moved   *sync.Cond       // of mu: window, buf, closing or err changed
-	window  window           // guarded by mu
-	buf     []byte           // guarded by mu; frames to write
-	sending *quic.SendStream // guarded by mu; of a large body
-	closing bool             // guarded by mu
-	err     error            // guarded by mu; why the stream is of no more use
-	lost    bool             // guarded by mu; err made messages indeterminate
+	moved   *sync.Cond   // of mu: window, closing, err or a large body's turn changed
+	work    *sync.Cond   // of mu: there may be something to write, or nothing will be any more
+	window  window       // guarded by mu
+	s       *session     // guarded by mu; the stream in use, or nil
+	streams uint64       // guarded by mu; number of streams so far
+	closing bool         // guarded by mu
+	left    error        // guarded by mu; why messages became indeterminate since the last Flush
+	err     error        // guarded by mu; why nothing is sent any more
+	frame   wire.Publish // guarded by mu; memory of the one that is written
 }
 
-// Producer opens a stream to a queue. *wire.Error if the queue does not exist or cannot offer the want, or
-// if the id is another identity's.
+// Producer opens a stream to a queue. Errors: *wire.Error with wire.UnknownQueue, wire.NotOffered or
+// wire.NoLevel (the want), wire.ProducerOwned or wire.TooManyProducers (the id), or another code;
+// *endpoint.UnreachableError; *ProtocolError; ctx's.
 func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) (*Producer, error) {
 	if err := o.Want.Validate(); err != nil {
 		return nil, &wire.Error{Code: wire.NoLevel, Detail: err.Error()}
@@ -102,34 +83,41 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	if err := checkNames(queue, o.ID); err != nil {
 		return nil, err
 	}
-	if o.Window <= 0 {
-		o.Window = windowDefault
-	}
-	if o.WindowBytes <= 0 {
-		o.WindowBytes = windowBytesDefault
-	}
-	stream, r, opened, err := c.open(ctx, &wire.OpenProducer{Queue: queue, Producer: o.ID, Want: o.Want})
+	o.defaults()
+	p := &Producer{c: c, queue: queue, o: o, order: make(chan struct{}, 1)}
+	first, err := c.open(ctx, p.opening())
 	if err != nil {
 		return nil, err
 	}
-	if opened.InFlight == 0 || opened.InFlightSize == 0 {
-		abandon(stream)
-		return nil, broke("it lets no message be under way")
+	if err := checkOpened(first); err != nil {
+		return nil, err
 	}
-	messages := min(uint64(o.Window), opened.InFlight, windowMax)
-	bytes := min(uint64(o.WindowBytes), opened.InFlightSize)
-	p := &Producer{
-		c: c, id: o.ID, want: o.Want, opened: *opened, stream: stream, order: make(chan struct{}, 1),
-		window: newWindow(int(messages), int64(bytes), max(opened.Next, 1)),
-	}
-	p.moved = sync.NewCond(&p.mu)
-	p.ended.Go(p.write)
-	p.ended.Go(func() { p.read(r) })
+	p.offer = first.answer.Offer
+	messages := min(uint64(o.Window), first.answer.InFlight, windowMax)
+	bytes := min(uint64(o.WindowBytes), first.answer.InFlightSize)
+	p.window = newWindow(int(messages), int64(bytes), max(first.answer.Next, 1))
+	p.moved, p.work = sync.NewCond(&p.mu), sync.NewCond(&p.mu)
+	p.life, p.end = context.WithCancel(context.Background())
+	p.enter(first)
+	p.ended.Go(p.run)
 	return p, nil
 }
 
+func (p *Producer) opening() *wire.OpenProducer {
+	return &wire.OpenProducer{Queue: p.queue, Producer: p.o.ID, Want: p.o.Want}
+}
+
+// checkOpened refuses a stream on which nothing could ever be sent.
+func checkOpened(o *opened) error {
+	if o.answer.InFlight == 0 || o.answer.InFlightSize == 0 {
+		abandon(o.stream)
+		return broke("it lets no message be under way")
+	}
+	return nil
+}
+
 // Offer is the strongest evidence the queue gives.
-func (p *Producer) Offer() wire.Evidence { return p.opened.Offer }
+func (p *Producer) Offer() wire.Evidence { return p.offer }
 
 // Next is the sequence of the next message that names none: for a producer with an id one above all that
 // the queue has seen of it, or that were sent since.
@@ -139,11 +127,13 @@ func (p *Producer) Next() uint64 {
 	return p.window.next
 }
 
-// Publish sends one message and waits for its end. When ctx ends first the message is indeterminate.
+// Publish sends one message and waits for its result. When ctx ends first the result is indeterminate; the
+// message still goes its way. The error is Send's.
 func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	done := make(chan Result, 1)
 	start := time.Now()
-	if err := p.Send(ctx, m, func(r Result) { done <- r }); err != nil {
+	seq, err := p.send(ctx, m, func(r Result) { done <- r })
+	if err != nil {
 		return Result{}, err
 	}
 	select {
@@ -151,13 +141,13 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 		return r, nil
 	case <-ctx.Done():
 		return Result{
-			Outcome: Indeterminate, Latency: time.Since(start),
+			Seq: seq, Outcome: Indeterminate, Latency: time.Since(start),
 			Err: &wire.Error{Code: wire.ConnectionLost, Detail: "Nobody waited for the answer: " + ctx.Err().Error()},
 		}, nil
 	}
 }
 
-// wait waits, with mu held, until ready holds, the stream has failed or ctx ends.
+// wait waits, with mu held, until ready holds, nothing is sent any more or ctx ends.
 func (p *Producer) wait(ctx context.Context, ready func() bool) error {
 	if ready() {
 		return nil
@@ -179,11 +169,12 @@ func (p *Producer) wait(ctx context.Context, ready func() bool) error {
 func (p *Producer) wakeAll() {
 	p.mu.Lock()
 	p.moved.Broadcast()
+	p.work.Broadcast()
 	p.mu.Unlock()
 }
 
-// Flush waits until everything sent so far is answered and its done has returned. An error is ctx's, or
-// that of the stream if it left messages indeterminate.
+// Flush waits until everything sent so far has its result and its done has returned. An error is ctx's, or
+// why messages became indeterminate since the last Flush: *LostError, *ProtocolError, *wire.Error.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,58 +187,27 @@ func (p *Producer) Flush(ctx context.Context) error {
 		}
 		p.moved.Wait()
 	}
-	if p.lost {
-		return p.err
+	left := p.left
+	if p.err == nil {
+		p.left = nil
 	}
-	return nil
+	return left
 }
 
-// Close waits for what is unanswered, as long as ctx allows, and ends the stream. Its error is Flush's.
+// Close waits for what is unanswered, as long as ctx allows, and ends the stream. What is then still
+// unanswered is indeterminate. Its error is Flush's.
 func (p *Producer) Close(ctx context.Context) error {
 	err := p.Flush(ctx)
 	p.mu.Lock()
 	p.closing = true
-	p.moved.Broadcast()
+	if p.s == nil {
+		p.end() // nothing is worth another connection
+	}
 	p.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { abandon(p.stream) })
+	p.wakeAll()
+	stop := context.AfterFunc(ctx, p.end)
 	p.ended.Wait()
 	stop()
+	p.end()
 	return err
-}
-
-// write moves frames from the buffer to the stream.
-func (p *Producer) write() {
-	var spare []byte
-	for {
-		p.mu.Lock()
-		for len(p.buf) == 0 && !p.closing && p.err == nil {
-			p.moved.Wait()
-		}
-		out, failed := p.buf, p.err != nil
-		p.buf = spare[:0]
-		p.mu.Unlock()
-		if failed {
-			abandon(p.stream)
-			return
-		}
-		if len(out) == 0 {
-			if err := p.stream.Close(); err != nil {
-				p.endReading()
-			}
-			return
-		}
-		if _, err := p.stream.Write(out); err != nil {
-			p.endReading()
-			return
-		}
-		spare = out
-	}
-}
-
-// endReading gives the broker a while to answer what it read before the stream failed. The reader then
-// answers for the rest.
-func (p *Producer) endReading() {
-	if err := p.stream.SetReadDeadline(time.Now().Add(answerPatience)); err != nil {
-		p.stream.CancelRead(0)
-	}
 }

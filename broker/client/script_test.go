@@ -22,9 +22,10 @@ const patience = 60 * time.Second
 type script struct {
 	t    *testing.T
 	ctx  context.Context
+	l    *endpoint.Listener
 	c    *client.Client
 	conn *endpoint.Conn // the broker's end
-	in   endpoint.BodyStreams
+	in   *endpoint.BodyStreams
 }
 
 func newScript(t *testing.T) *script {
@@ -52,20 +53,30 @@ func newScript(t *testing.T) *script {
 			t.Error(err)
 		}
 	})
-	s := &script{t: t, ctx: ctx}
+	s := &script{t: t, ctx: ctx, l: l}
 	s.c, err = client.Dial(ctx, client.Options{
 		Addrs: []string{l.Addr().String()}, Identity: key,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode}),
+		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode}),
+		Jitter: func() float64 { return 0 }, // no pauses
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.c.Close)
-	if s.conn, err = l.Accept(ctx); err != nil {
-		t.Fatal(err)
-	}
-	go s.in.Serve(ctx, s.conn)
+	s.connected()
 	return s
+}
+
+// connected takes the client's next connection.
+func (s *script) connected() {
+	s.t.Helper()
+	conn, err := s.l.Accept(s.ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	in := new(endpoint.BodyStreams)
+	s.conn, s.in = conn, in
+	go in.Serve(s.ctx, conn)
 }
 
 // side is the broker's end of one stream.

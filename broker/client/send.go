@@ -2,71 +2,62 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"time"
-
-	"github.com/quic-go/quic-go"
-	"github.com/zeebo/xxh3"
 
 	"weida/broker/wire"
 )
 
 // Send takes one message and waits only for a place in the window; a small body is copied, and a large
 // one is sent, before it returns. On an error nothing was taken and done will not be called; else done
-// is called exactly once.
+// is called exactly once, with the message's sequence and result.
+//
+// Errors: *wire.Error for what cannot be sent (wire.NoLevel; wire.BadSequence and wire.SequenceRetired for a
+// Seq that was passed); ErrClosed; why the producer ended, such as *LostError; ctx's.
 func (p *Producer) Send(ctx context.Context, m Message, done func(Result)) error {
-	if !m.Want.IsZero() {
-		if err := m.Want.Validate(); err != nil {
-			return &wire.Error{Code: wire.NoLevel, Detail: err.Error()}
-		}
-	}
 	if done == nil {
 		done = func(Result) {}
 	}
+	_, err := p.send(ctx, m, done)
+	return err
+}
+
+func (p *Producer) send(ctx context.Context, m Message, done func(Result)) (uint64, error) {
+	if !m.Want.IsZero() {
+		if err := m.Want.Validate(); err != nil {
+			return 0, &wire.Error{Code: wire.NoLevel, Detail: err.Error()}
+		}
+	}
 	select {
 	case p.order <- struct{}{}:
-		defer func() { <-p.order }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
-	if m.Length > wire.InlineMax {
+	defer func() { <-p.order }()
+	if m.large() {
 		return p.sendLarge(ctx, m, done)
 	}
-	body, err := readSmall(m)
+	body, err := m.appendBody(p.small[:0])
+	p.small = body[:0]
 	if err != nil {
-		return err
+		return 0, err
 	}
+	start := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seq, err := p.waitRoom(ctx, m.Seq, int64(len(body)))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	p.enqueue(&wire.Publish{Seq: seq, Want: m.Want, Body: body}, done)
-	return nil
+	p.window.add(seq, start, body, done).want = p.wanted(&m)
+	p.work.Signal()
+	return seq, nil
 }
 
-func readSmall(m Message) ([]byte, error) {
-	if m.Length == 0 {
-		return nil, nil
+func (p *Producer) wanted(m *Message) wire.Want {
+	if m.Want.IsZero() {
+		return p.o.Want
 	}
-	if m.Length > 0 {
-		b := make([]byte, m.Length)
-		if _, err := io.ReadFull(m.Body, b); err != nil {
-			return nil, fmt.Errorf("client: read the message's body: %w", noEOF(err))
-		}
-		return b, nil
-	}
-	b, err := io.ReadAll(io.LimitReader(m.Body, wire.InlineMax+1))
-	if err != nil {
-		return nil, fmt.Errorf("client: read the message's body: %w", err)
-	}
-	if len(b) > wire.InlineMax {
-		return nil, fmt.Errorf("client: a body above %d bytes needs its length to be given", wire.InlineMax)
-	}
-	return b, nil
+	return m.Want
 }
 
 // waitRoom waits, with mu held, until the window has a place for seq, or for the next sequence if that is 0.
@@ -85,119 +76,92 @@ func (p *Producer) waitRoom(ctx context.Context, seq uint64, size int64) (uint64
 	case p.err != nil:
 		return 0, p.err
 	case p.closing:
-		return 0, errClosed
+		return 0, ErrClosed
 	}
 	return seq, nil
 }
 
-// enqueue takes the message in, with mu held and room in the window.
-func (p *Producer) enqueue(f *wire.Publish, done func(Result)) {
-	want := f.Want
-	if want.IsZero() {
-		want = p.want
-	}
-	p.window.add(f.Seq, unanswered{start: time.Now(), size: int64(len(f.Body)), want: want, done: done})
-	f.Low = p.window.low
-	if len(p.buf) == 0 {
-		p.moved.Broadcast()
-	}
-	p.buf = wire.Append(p.buf, f)
-}
-
-// pieceSize is the memory for a large body under way, in bytes.
-const pieceSize = 256 << 10
-
-// sendLarge opens the body's stream only when its frame is sure to follow: a stream that no frame names
-// would hold its place at the broker for ever.
-func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) error {
-	p.mu.Lock()
-	seq, err := p.waitRoom(ctx, m.Seq, 0)
-	p.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	to, err := p.c.conn.OpenUniStreamSync(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+// write moves messages from the window to the stream, as far as the broker lets them be under way.
+func (p *Producer) write(s *session) {
+	var out []byte
+	for {
+		p.mu.Lock()
+		seq, u := p.nextUnder(s)
+		if u == nil {
+			p.mu.Unlock()
+			if err := s.stream.Close(); err != nil {
+				s.endReading()
+			}
+			return
 		}
-		return p.c.lost(err)
-	}
-	f := &wire.Publish{Seq: seq, Want: m.Want, Large: true, Stream: uint64(to.StreamID()), Length: uint64(m.Length)}
-	p.mu.Lock()
-	if p.err != nil {
-		err = p.err
+		if u.large != nil {
+			p.mu.Unlock()
+			if !p.writeLarge(s, seq) {
+				return
+			}
+			continue
+		}
+		out = p.gatherUnder(s, out[:0])
 		p.mu.Unlock()
-		to.CancelWrite(0)
-		return err
-	}
-	p.enqueue(f, done)
-	p.sending = to
-	p.mu.Unlock()
-
-	stop := context.AfterFunc(ctx, func() { to.CancelWrite(0) })
-	defer stop()
-	err = p.copyOut(to, m.Body, m.Length)
-	if ctx.Err() != nil {
-		err = &readFailed{ctx.Err()}
-	}
-	p.mu.Lock()
-	p.sending = nil
-	p.mu.Unlock()
-	if err != nil {
-		p.broken(seq, err)
-		to.CancelWrite(0) // the broker answers for it: refused, because it is not whole
-	}
-	return nil
-}
-
-// readFailed is a body that could not be read, or was not to be sent any further, on this side.
-type readFailed struct{ error }
-
-func (e *readFailed) Unwrap() error { return e.error }
-
-// broken keeps why a body was not sent whole, for its answer.
-func (p *Producer) broken(seq uint64, err error) {
-	var local *readFailed
-	if !errors.As(err, &local) {
-		return // the broker did not want it and says why
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if u := p.window.get(seq); u != nil {
-		u.cause = local.error
-	}
-}
-
-func (p *Producer) copyOut(to *quic.SendStream, body io.Reader, length int64) error {
-	if _, err := to.Write(wire.Append(nil, &wire.BodyHead{Length: uint64(length)})); err != nil {
-		return err
-	}
-	if p.piece == nil {
-		p.piece = make([]byte, pieceSize)
-	}
-	h := xxh3.New128()
-	for left := length; left > 0; {
-		b := p.piece[:min(left, pieceSize)]
-		if _, err := io.ReadFull(body, b); err != nil {
-			return &readFailed{noEOF(err)}
+		if _, err := s.stream.Write(out); err != nil {
+			s.endReading()
+			return
 		}
-		_, _ = h.Write(b) // a hash never fails
-		if _, err := to.Write(b); err != nil {
-			return err
-		}
-		left -= int64(len(b))
 	}
-	sum := h.Sum128().Bytes()
-	if _, err := to.Write(sum[:]); err != nil {
-		return err
-	}
-	return to.Close()
 }
 
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// nextUnder waits, with mu held, for the message to be written next; nil if none will come.
+func (p *Producer) nextUnder(s *session) (uint64, *unanswered) {
+	for !s.over {
+		seq, u := p.window.head()
+		if u != nil && s.takes(u) {
+			return seq, u
+		}
+		if u == nil && p.closing {
+			break
+		}
+		p.work.Wait()
 	}
-	return err
+	return 0, nil
+}
+
+// takes says whether the broker lets the message be under way beside the others.
+func (s *session) takes(u *unanswered) bool {
+	return s.flying == 0 || uint64(s.flying) < s.answer.InFlight &&
+		uint64(s.flyingSize)+uint64(len(u.body)) <= s.answer.InFlightSize
+}
+
+// gatherUnder encodes, with mu held, the small messages at the head.
+func (p *Producer) gatherUnder(s *session, out []byte) []byte {
+	for len(out) < writeMax {
+		seq, u := p.window.head()
+		if u == nil || u.large != nil || !s.takes(u) {
+			break
+		}
+		p.frame = wire.Publish{Seq: seq, Low: p.window.low, Body: u.body}
+		out = p.appendUnder(s, out, u)
+	}
+	return out
+}
+
+// appendUnder encodes p.frame, with mu held, for the message at the head, which is then under way.
+func (p *Producer) appendUnder(s *session, out []byte, u *unanswered) []byte {
+	if u.want != p.o.Want {
+		p.frame.Want = u.want
+	}
+	out = wire.Append(out, &p.frame)
+	p.frame.Body = nil
+	p.window.pop()
+	u.stream = s.number
+	s.flying++
+	s.flyingSize += int64(len(u.body))
+	return out
+}
+
+// endReading gives the broker a while to answer what it read before the stream failed. The reader then
+// ends.
+func (s *session) endReading() {
+	if err := s.stream.SetReadDeadline(time.Now().Add(answerPatience)); err != nil {
+		s.stream.CancelRead(0)
+	}
 }

@@ -20,12 +20,18 @@ const (
 type unanswered struct {
 	place place
 	start time.Time
-	size  int64 // inline bytes
 	want  wire.Want
-	cause error // why its body was not sent whole, if it was not
+	body  []byte // of a small message; the memory stays for the next message of the slot
+	large *bulk  // of a large one
 	done  func(Result)
-	held  bool // it ended as a gap
+
+	stream uint64 // number of the stream that it was last written to; 0 is none
+	doubt  bool   // a stream that ended without its answer may have stored it
+	held   bool   // it ends as a gap
 }
+
+// spareMax is how many bytes of memory a slot keeps for its next message.
+const spareMax = 4 << 10
 
 // window holds the messages with sequences [low, high): from the lowest that is not resolved on. An
 // answer may come out of turn; its place is free once all before it have theirs, so that low bounds
@@ -35,14 +41,19 @@ type window struct {
 	low, high uint64
 	next      uint64 // the sequence of a message that names none; never below high
 	fresh     bool   // nothing was added yet: the first message may be older than next
-	size      int64  // inline bytes of messages that wait
+	size      int64  // bytes of small messages that wait or whose done runs
 	count     int    // of messages that wait or whose done runs
 	sizeMax   int64
+
+	queued  []uint64 // ring of messages to be written, in order; as long as slots
+	first int      // of queued
+	queuedCount int
 }
 
 func newWindow(messages int, bytes int64, next uint64) window {
 	return window{
 		slots: make([]unanswered, messages), low: next, high: next, next: next, fresh: true, sizeMax: bytes,
+		queued: make([]uint64, messages),
 	}
 }
 
@@ -64,7 +75,7 @@ func (w *window) room(seq uint64, size int64) bool {
 	return true
 }
 
-// refusal says why a sequence cannot be sent, or nil. Its place is never taken by another message while
+// refusal says why a sequence cannot be sent, or nil. Its place is not taken by another message while
 // the sender has the order token.
 func (w *window) refusal(seq uint64) *wire.Error {
 	switch {
@@ -82,21 +93,55 @@ func (w *window) refusal(seq uint64) *wire.Error {
 	return nil
 }
 
-// add takes a message in, for which there must be room.
-func (w *window) add(seq uint64, u unanswered) {
+// add takes a message in, for which there must be room, and puts it last among those to be written.
+func (w *window) add(seq uint64, start time.Time, body []byte, done func(Result)) *unanswered {
 	if w.fresh || w.low == w.high && seq >= w.high {
 		w.fresh = false
 		w.low, w.high = seq, seq
 	}
-	if seq < w.low || seq >= w.low+uint64(len(w.slots)) || seq < w.high && w.at(seq).place != gap {
+	u := w.at(seq)
+	if seq < w.low || seq >= w.low+uint64(len(w.slots)) || seq < w.high && u.place != gap {
 		panic("bug: client: no room in the window")
 	}
-	u.place = waiting
-	*w.at(seq) = u
-	w.size += u.size
+	*u = unanswered{place: waiting, start: start, done: done, body: append(u.body[:0], body...)}
+	w.size += int64(len(body))
 	w.count++
 	w.high = max(w.high, seq+1)
 	w.next = max(w.next, w.high)
+	w.push(seq)
+	return u
+}
+
+func (w *window) push(seq uint64) {
+	w.queued[(w.first+w.queuedCount)%len(w.queued)] = seq
+	w.queuedCount++
+}
+
+// head is the message to be written next, or nil. One that was answered meanwhile is skipped.
+func (w *window) head() (uint64, *unanswered) {
+	for w.queuedCount > 0 {
+		seq := w.queued[w.first]
+		if u := w.get(seq); u != nil {
+			return seq, u
+		}
+		w.pop()
+	}
+	return 0, nil
+}
+
+func (w *window) pop() {
+	w.first = (w.first + 1) % len(w.queued)
+	w.queuedCount--
+}
+
+// rewrite makes every message that waits one to be written, in order of sequence.
+func (w *window) rewrite() {
+	w.first, w.queuedCount = 0, 0
+	for seq := w.low; seq < w.high; seq++ {
+		if w.at(seq).place == waiting {
+			w.push(seq)
+		}
+	}
 }
 
 // get returns the message of that sequence if it waits for an answer, or nil.
@@ -111,14 +156,18 @@ func (w *window) get(seq uint64) *unanswered {
 }
 
 // release ends a message whose done has returned.
-func (w *window) release(seq uint64, held bool) {
+func (w *window) release(seq uint64) {
 	u := w.at(seq)
-	w.size -= u.size
+	w.size -= int64(len(u.body))
 	w.count--
-	*u = unanswered{}
-	if held {
-		u.place = gap
+	left := unanswered{body: u.body[:0]}
+	if cap(left.body) > spareMax {
+		left.body = nil
 	}
+	if u.held {
+		left.place = gap
+	}
+	*u = left
 }
 
 // busy says whether a message below limit waits, or its done runs.

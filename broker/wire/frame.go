@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/quic-go/quic-go/quicvarint"
 )
@@ -105,16 +106,23 @@ func newFrame(t Type) Frame { return makers[t]() }
 
 // Append encodes f behind dst. Fields beyond their bounds are a bug of the caller.
 func Append(dst []byte, f Frame) []byte {
-	var e enc
-	e.b = make([]byte, 0, 128)
-	f.encode(&e)
-	if len(e.b) > FrameMax {
-		panic(fmt.Sprintf("bug: wire: %v frame of %d bytes", f.Type(), len(e.b)))
-	}
 	dst = quicvarint.Append(dst, uint64(f.Type()))
-	dst = quicvarint.Append(dst, uint64(len(e.b)))
-	return append(dst, e.b...)
+	at := len(dst) // of the payload's length, whose own length is known behind the payload only
+	e := encoders.Get().(*enc)
+	e.b = append(dst, 0, 0, 0, 0)
+	f.encode(e)
+	dst, e.b = e.b, nil
+	encoders.Put(e)
+	size := len(dst) - at - 4
+	if size > FrameMax {
+		panic(fmt.Sprintf("bug: wire: %v frame of %d bytes", f.Type(), size))
+	}
+	head := len(quicvarint.Append(dst[:at], uint64(size)))
+	return dst[:head+copy(dst[head:], dst[at+4:])]
 }
+
+// encoders keeps what would be made anew for each frame.
+var encoders = sync.Pool{New: func() any { return new(enc) }}
 
 // Parse decodes the first frame of b and returns how many bytes it took. io.ErrUnexpectedEOF means
 // that b ends inside the frame; a *FormatError that it never will be one. Byte fields alias b.

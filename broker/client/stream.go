@@ -1,0 +1,127 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/quic-go/quic-go"
+
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+)
+
+// opened is a stream whose first frame was answered.
+type opened struct {
+	link   *link
+	stream *quic.Stream
+	reader *wire.Reader
+	answer wire.Opened
+}
+
+// open starts a stream with its first frame and reads the answer. Nothing was published or taken when
+// it fails. A connection that had ended without anybody noticing is replaced once.
+func (c *Client) open(ctx context.Context, first wire.Frame) (*opened, error) {
+	l, fresh, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := l.open(ctx, first)
+	if err != nil && !fresh && l.conn.Context().Err() != nil && ctx.Err() == nil {
+		if l, _, err = c.connect(ctx); err == nil {
+			o, err = l.open(ctx, first)
+		}
+	}
+	return o, err
+}
+
+func (l *link) open(ctx context.Context, first wire.Frame) (*opened, error) {
+	stream, err := l.conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, l.unopened(ctx, err)
+	}
+	stop := context.AfterFunc(ctx, func() { abandon(stream) })
+	o := &opened{link: l, stream: stream, reader: wire.NewReader(stream)}
+	err = o.greet(first)
+	if !stop() { // ctx ended, and the stream with it
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		abandon(stream)
+		return nil, l.unopened(ctx, err)
+	}
+	return o, nil
+}
+
+func (o *opened) greet(first wire.Frame) error {
+	if _, err := o.stream.Write(wire.Append(nil, first)); err != nil {
+		return err
+	}
+	f, err := o.reader.Next()
+	if err != nil {
+		return err
+	}
+	switch f := f.(type) {
+	case *wire.Opened:
+		o.answer = *f
+		return nil
+	case *wire.ErrorFrame:
+		return &wire.Error{Code: f.Code, Detail: f.Detail}
+	}
+	return broke("it opened a stream with %v", f.Type())
+}
+
+// ask sends the one frame of a request and leaves the answer to be read.
+func (l *link) ask(ctx context.Context, request wire.Frame) (*quic.Stream, *wire.Reader, error) {
+	stream, err := l.conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, nil, l.unopened(ctx, err)
+	}
+	_, err = stream.Write(wire.Append(nil, request))
+	if err == nil {
+		err = stream.Close()
+	}
+	if err != nil {
+		abandon(stream)
+		return nil, nil, l.unanswered(ctx, err)
+	}
+	return stream, wire.NewReader(stream), nil
+}
+
+// abandon gives a stream back in both directions.
+func abandon(s *quic.Stream) {
+	s.CancelRead(0)
+	s.CancelWrite(0)
+}
+
+// unopened says why a stream could not be opened.
+func (l *link) unopened(ctx context.Context, err error) error {
+	var refused *wire.Error
+	var protocol *ProtocolError
+	var format *wire.FormatError
+	switch {
+	case errors.As(err, &refused), errors.As(err, &protocol):
+		return err
+	case errors.As(err, &format):
+		return broke("%v", format)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return &endpoint.UnreachableError{Addr: l.addr, Err: err}
+}
+
+// lost says why a stream in use came to its end.
+func (l *link) lost(err error) error {
+	var format *wire.FormatError
+	if errors.As(err, &format) {
+		return broke("%v", format)
+	}
+	return &LostError{Addr: l.addr, Err: err}
+}
+
+// unanswered says why a request has no answer.
+func (l *link) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return l.lost(err)
+}
