@@ -43,7 +43,9 @@ func TestHost(t *testing.T) {
 // A change needs the header that no page can send, and none that a page cannot help sending.
 func TestMutationHeaders(t *testing.T) {
 	r := newRig(t, Options{})
-	for _, c := range [][2]string{{"PUT", "/v1/queues/a"}, {"POST", "/v1/queues"}, {"DELETE", "/v1/queues/a"}, {"PATCH", "/"}} {
+	for _, c := range [][2]string{
+		{"PUT", "/v1/queues/a"}, {"POST", "/v1/queues"}, {"DELETE", "/v1/queues/a"}, {"PATCH", "/"},
+	} {
 		for _, headers := range [][]string{
 			{Header, ""},
 			{Header, "0"},
@@ -86,7 +88,9 @@ func TestNoCORS(t *testing.T) {
 	preflight := []string{"Origin", "http://attacker.example", "Access-Control-Request-Method", "PUT"}
 	check(r.want(http.StatusForbidden, "OPTIONS", "/v1/queues/a", "", preflight...))
 	check(r.want(http.StatusMethodNotAllowed, "OPTIONS", "/v1/queues/a", ""))
-	for _, path := range []string{"/", "/page.js", "/v1/queues", "/v1/status", "/metrics", "/livez", "/nothing", "/debug/pprof/"} {
+	for _, path := range []string{
+		"/", "/page.js", "/v1/queues", "/v1/status", "/metrics", "/livez", "/nothing", "/debug/pprof/",
+	} {
 		check(r.do("GET", path, "", "Origin", "http://attacker.example"))
 	}
 }

@@ -11,8 +11,8 @@ import (
 // problemsShown bounds the lines of a health text that nobody asked to be verbose.
 const problemsShown = 100
 
-// healthBody is the JSON form of a health answer.
-type healthBody struct {
+// HealthBody is the JSON form of the answers of /livez and /readyz.
+type HealthBody struct {
 	OK       bool      `json:"ok"`
 	Problems []Problem `json:"problems"`
 }
@@ -38,7 +38,7 @@ func answerHealth(w http.ResponseWriter, r *http.Request, problems []Problem) er
 		status = http.StatusServiceUnavailable
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
-		body := healthBody{OK: len(problems) == 0, Problems: problems}
+		body := HealthBody{OK: len(problems) == 0, Problems: problems}
 		if problems == nil {
 			body.Problems = []Problem{}
 		}

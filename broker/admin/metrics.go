@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -141,6 +142,11 @@ func (e emit) each(name string, values map[string]uint64) {
 
 func (e emit) histogram(name string, h Histogram) {
 	f := e.family(name)
+	if len(h.Counts) != len(h.Bounds) {
+		e.to <- prometheus.NewInvalidMetric(f.desc, fmt.Errorf("admin: %s: %d bounds, %d counts", name, len(h.Bounds),
+			len(h.Counts)))
+		return
+	}
 	buckets := make(map[float64]uint64, len(h.Bounds))
 	for i, b := range h.Bounds {
 		buckets[b] = h.Counts[i]

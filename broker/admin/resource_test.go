@@ -171,7 +171,10 @@ func TestInvalid(t *testing.T) {
 		{"/v1/queues/a%00", `{"spec":{}}`, "metadata.name"},
 		{"/v1/queues/" + strings.Repeat("n", 513), `{"spec":{}}`, "metadata.name"},
 		{"/v1/connectors/a", `{"spec":{}}`, "spec.protocol"},
-		{"/v1/connectors/a", `{"spec":` + strings.Replace(connectorSpec, `"evidence":"written",`, "", 1) + `}`, "spec.evidence"},
+		{
+			"/v1/connectors/a", `{"spec":` + strings.Replace(connectorSpec, `"evidence":"written",`, "", 1) + `}`,
+			"spec.evidence",
+		},
 	} {
 		if e := r.refused(http.StatusBadRequest, "E5003", "PUT", c.target, c.body); e.Field != c.field || e.Now != nil ||
 			!strings.Contains(e.Message, c.field) || !strings.Contains(e.Message, "Nothing was changed.") {
@@ -284,7 +287,9 @@ func TestLists(t *testing.T) {
 func TestLive(t *testing.T) {
 	r := newRig(t, Options{})
 	uid := decoded[Queue](t, r.want(http.StatusCreated, "PUT", "/v1/queues/a", `{"spec":{}}`)).Metadata.UID
-	want := Live{Leader: "n1", Term: 3, In: 10, Ready: 2, Unsettled: 1, Accepted: 4, Rejected: 2, Purged: 1, Trouble: "read only"}
+	want := Live{
+		Leader: "n1", Term: 3, In: 10, Ready: 2, Unsettled: 1, Accepted: 4, Rejected: 2, Purged: 1, Trouble: "read only",
+	}
 	r.live[uid] = want
 	before := r.version()
 	got := decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", ""))
@@ -342,7 +347,8 @@ func TestNotCommittedOrIndeterminate(t *testing.T) {
 	body := `{"spec":{"limits":{"messages":5}}}`
 	r.refused(http.StatusGatewayTimeout, "E5008", "PUT", "/v1/queues/a", body)
 	r.after = nil
-	if q := decoded[Queue](t, r.want(http.StatusOK, "PUT", "/v1/queues/a", body)); *q.Changed || q.Spec.Limits.Messages != 5 {
+	q := decoded[Queue](t, r.want(http.StatusOK, "PUT", "/v1/queues/a", body))
+	if *q.Changed || q.Spec.Limits.Messages != 5 {
 		t.Errorf("again it is %+v", q)
 	}
 }

@@ -83,11 +83,12 @@ func TestStrictJSON(t *testing.T) {
 			t.Errorf("%s: the message has %d bytes", clip(c.body), len(e.Message))
 		}
 	}
+	long := strings.Repeat("k", 5000)
 	for _, c := range []struct{ body, field, hint string }{
 		{`{"spec":{"policy":{"a":1}}}`, "spec.policy.a", "a string is expected"},
 		{`{"spec":{"policy":{"a":"1","a":"2"}}}`, "spec.policy.a", "stands twice"},
 		{`{"spec":{"policy":["a"]}}`, "spec.policy", "an object is expected"},
-		{`{"spec":{"policy":{"` + strings.Repeat("k", 5000) + `":1}}}`, "spec.policy." + strings.Repeat("k", 68) + "…", "string"},
+		{`{"spec":{"policy":{"` + long + `":1}}}`, "spec.policy." + long[:68] + "…", "string"},
 	} {
 		e := r.refused(http.StatusBadRequest, "E5003", "PUT", "/v1/connectors/a", c.body)
 		if e.Field != c.field || !strings.Contains(e.Detail, c.hint) {
@@ -103,7 +104,8 @@ func TestStrictJSON(t *testing.T) {
 func TestEscapes(t *testing.T) {
 	r := newRig(t, Options{})
 	for body, want := range map[string]string{
-		`"\ud83d\ude00"`: "😀", `"a\u002fb"`: "a/b", `"\\ud800"`: `\ud800`, `"\"\/"`: `"/`, `"\uFFFD"`: "\uFFFD", `"\u00fc"`: "ü",
+		`"\ud83d\ude00"`: "😀", `"a\u002fb"`: "a/b", `"\\ud800"`: `\ud800`, `"\"\/"`: `"/`, `"\uFFFD"`: "\uFFFD",
+		`"\u00fc"`: "ü",
 	} {
 		got := decoded[Queue](t, r.want(http.StatusCreated, "POST", "/v1/queues", `{"metadata":{"name":`+body+`},"spec":{}}`))
 		if got.Metadata.Name != want {
@@ -198,7 +200,8 @@ func TestEveryFieldIsRead(t *testing.T) {
 		DrainDeadline: control.Duration(90 * time.Second),
 	}
 	c := control.ConnectorSpec{
-		Protocol: "p", Direction: "d", Address: "a", Policy: map[string]string{"k": "v"}, Queue: "q", Evidence: "e", Loss: "l",
+		Protocol: "p", Direction: "d", Address: "a", Policy: map[string]string{"k": "v"}, Queue: "q",
+		Evidence: "e", Loss: "l",
 	}
 	for _, v := range []any{q, c} {
 		for i := range reflect.ValueOf(v).NumField() {
@@ -211,14 +214,15 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := decodeMutation(control.Create, control.KindQueue, nil, nil, body); err != nil || !reflect.DeepEqual(*m.Queue, q) {
+	m, err := decodeMutation(control.Create, control.KindQueue, nil, nil, body)
+	if err != nil || !reflect.DeepEqual(*m.Queue, q) {
 		t.Errorf("%s: %+v, %v", body, m.Queue, err)
 	}
 	body, err = json.Marshal(request[control.ConnectorSpec]{Spec: &c, Metadata: requestMeta{Name: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := decodeMutation(control.Create, control.KindConnector, nil, nil, body)
+	m, err = decodeMutation(control.Create, control.KindConnector, nil, nil, body)
 	if err != nil || !reflect.DeepEqual(*m.Connector, c) {
 		t.Errorf("%s: %+v, %v", body, m.Connector, err)
 	}
@@ -247,9 +251,11 @@ func TestAnswersAreRequests(t *testing.T) {
 func FuzzRequestJSON(f *testing.F) {
 	for _, s := range []string{
 		`{"kind":"Queue","metadata":{"name":"a"},"spec":{"replicas":1,"limits":{"bytes":9},"placement":{"nodes":["n"]}}}`,
-		`{"metadata":{"name":"a","resourceVersion":7,"uid":3},"spec":{"drainDeadline":"1m30s"},"status":{"x":[null]},"live":null}`,
+		`{"metadata":{"name":"a","resourceVersion":7,"uid":3},"spec":{"drainDeadline":"1m30s"},"status":{"x":[null]}}`,
+		`{"kind":"Queue","metadata":{"name":"a"},"spec":{},"live":null,"changed":true}`,
 		`{"metadata":{"name":"\ud83d\ude00"},"spec":` + connectorSpec + `}`,
-		`{"spec":{"policy":{"":"","a":"b"}}}`, `{"spec":{"placement":{"nodes":[]}}}`, `{"\u0073pec":{}}`, `{}{}`, `[[[`, `"\ud800`,
+		`{"spec":{"policy":{"":"","a":"b"}}}`, `{"spec":{"placement":{"nodes":[]}}}`, `{"\u0073pec":{}}`,
+		`{}{}`, `[[[`, `"\ud800`,
 		`{"spec":{"limits":{"messages":18446744073709551615}}}`, `{"metadata":{"name":"` + "\xff" + `"}}`,
 	} {
 		f.Add([]byte(s), true)
