@@ -81,8 +81,8 @@ func TestStatus(t *testing.T) {
 	s := decoded[Status](t, r.want(http.StatusOK, "GET", "/v1/status", ""))
 	q := s.Queues
 	if q.Count != 3 || q.Phases[control.Pending] != 2 || q.Phases[control.Deleting] != 1 || q.Served != 2 ||
-		q.Troubled != 1 || q.Ready != 40 || q.Unsettled != 10 || q.Bytes != 12800 || q.DiskBytes != 65536 || q.Subscriptions != 2 ||
-		q.Consumers != 1 || q.Producers != 4 {
+		q.Troubled != 1 || q.Ready != 40 || q.Unsettled != 10 || q.Bytes != 12800 || q.DiskBytes != 65536 ||
+		q.Subscriptions != 2 || q.Consumers != 1 || q.Producers != 4 {
 		t.Errorf("queues are %+v", q)
 	}
 	if s.Connectors.Count != 1 || s.Connectors.Phases[control.Pending] != 1 || s.Node != "n1" || len(s.Ready) != 1 ||
