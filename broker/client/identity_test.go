@@ -9,10 +9,14 @@ import (
 	"weida/broker/wire"
 )
 
-// identified opens a producer with an id whose queue remembers [low, next) of it.
+// identified opens a producer with an id whose queue remembers [low, next) of it; it ends with its connection
+// unless it is told otherwise.
 func (s *script) identified(o client.ProducerOptions, low, next uint64) (*client.Producer, *side) {
 	s.t.Helper()
 	o.Want, o.ID = written, "p1"
+	if o.Patience == 0 {
+		o.Patience = -1
+	}
 	return s.opened(o, &wire.Opened{
 		Offer: flushed, MessageMax: 1 << 30, InFlight: 100, InFlightSize: 1 << 20, Low: low, Next: next,
 	})

@@ -45,8 +45,8 @@ type window struct {
 	count     int    // of messages that wait or whose done runs
 	sizeMax   int64
 
-	queued  []uint64 // ring of messages to be written, in order; as long as slots
-	first int      // of queued
+	queued      []uint64 // ring of messages to be written, in order; as long as slots
+	first       int      // of queued
 	queuedCount int
 }
 
