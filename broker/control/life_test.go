@@ -2,7 +2,10 @@ package control
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -133,4 +136,81 @@ func TestDeadlineBroughtNearer(t *testing.T) {
 	if _, ok := w.s.Queue("a"); ok || w.now > began+60_000 {
 		t.Errorf("still there, or it took %d ms", w.now-began)
 	}
+}
+
+// TestRandomLives lets a user do anything at any time while calls err and the node dies, and then holds
+// what is there to the registry. WEIDA_RUNS is the number of lives.
+func TestRandomLives(t *testing.T) {
+	seeds := 300
+	if v := os.Getenv("WEIDA_RUNS"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = n
+	}
+	for seed := range seeds {
+		randomLife(t, uint64(seed))
+	}
+}
+
+func randomLife(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	w.trace = append(w.trace, fmt.Sprint("seed ", seed))
+	w.slow, w.consumers = rnd.IntN(2) == 0, rnd.IntN(2) == 0
+	for range 200 {
+		if w.at <= w.calls && rnd.IntN(3) == 0 {
+			w.at, w.fault = w.calls+1+rnd.IntN(6), fault(rnd.IntN(int(faultsEnd)))
+		}
+		if rnd.IntN(4) == 0 {
+			w.script = append(w.script, act{always, w.anything(rnd)})
+		}
+		w.round()
+		if rnd.IntN(5) == 0 {
+			w.r.Wake(rnd.Uint64N(uint64(len(w.log)) + 2))
+		}
+	}
+	w.at = 0
+	w.run()
+	for _, q := range w.s.Queues() {
+		uid := q.Metadata.UID
+		if q.Status.ObservedGeneration > 0 {
+			w.check(w.disk[uid] && w.admitting[uid], "%+v is not there", q)
+		}
+		done := q.Status.Phase == Ready && q.Status.ObservedGeneration == q.Metadata.Generation
+		w.check(done == (len(q.Spec.Placement.Nodes) == 0), "%+v", q)
+		w.check(w.open[uid] == q.Spec.Limits || !done, "open with %+v: %+v", w.open[uid], q)
+	}
+	for uid := range w.disk {
+		// One that was made and then pinned elsewhere, before it was written down, waits for its queue.
+		_, ok := w.s.QueueOf(uid)
+		w.check(ok, "the group %d is nobody's", uid)
+	}
+}
+
+// anything is a random doing of a user.
+func (w *world) anything(rnd *rand.Rand) func(*world) {
+	name := string(rune('a' + rnd.IntN(3)))
+	m := Mutation{Verb: Apply, Kind: KindQueue, Name: name, Queue: &QueueSpec{}}
+	switch rnd.IntN(7) {
+	case 0:
+		m.Queue.Limits.Messages = rnd.Uint64N(3)
+	case 1:
+		m.Queue.Placement.Nodes = []string{"elsewhere"}
+	case 2:
+		m.Verb = Create
+	case 3:
+		return func(w *world) {
+			if q, _ := w.s.Queue(name); w.admitting[q.Metadata.UID] {
+				w.left[q.Metadata.UID] += rnd.Uint64N(4)
+			}
+		}
+	case 4, 5:
+		m.Verb, m.Queue = Delete, nil
+		if rnd.IntN(2) == 0 {
+			m.Drain = new(Duration(rnd.IntN(10)) * Duration(time.Second))
+		}
+	}
+	return func(w *world) { w.user(m) } // a refusal is fine
 }

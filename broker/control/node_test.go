@@ -9,6 +9,7 @@ type node struct {
 	now       int64
 	err       map[uint64]error // of Ensure, by uid
 	pending   bool             // Ensure is never done
+	turns     bool             // Ensure is not done every other time, before its result
 	waking    bool             // Ensure wakes
 	within    bool             // proposals are applied at once
 	hold      bool             // proposals wait
@@ -34,7 +35,10 @@ func (n *node) Ensure(q Queue) (bool, error) {
 	if n.waking {
 		n.r.Wake(q.Metadata.UID)
 	}
-	return !n.pending, n.err[q.Metadata.UID]
+	if n.pending || n.turns && n.ensures%2 == 1 {
+		return false, nil
+	}
+	return true, n.err[q.Metadata.UID]
 }
 
 func (n *node) StopAdmission(Queue) (bool, error) { return true, nil }

@@ -258,6 +258,12 @@ func (r *Reconciler) run(t *task, s *State) {
 		r.forget(t.uid)
 		return
 	}
+	if t.underWay != nil {
+		// The answer comes back here. Until then the runtime is left as it was when this was proposed: a
+		// queue whose streams ended must not be opened again while its destruction is being written down.
+		r.timers.set(t, 0)
+		return
+	}
 	if !t.asked || r.now >= t.notBefore {
 		t.last, t.asked = r.work(t, o, s), true
 		t.notBefore = 0
@@ -266,18 +272,22 @@ func (r *Reconciler) run(t *task, s *State) {
 		}
 	}
 	open := t.last.remove || !sameStatus(&t.last.status, o.status)
-	if open && t.underWay == nil && r.now >= t.proposeAt {
+	if open && r.now >= t.proposeAt {
 		r.propose(t, o)
 	}
 	if r.tasks[t.uid] != t || t.queued {
 		return // it was answered from within
 	}
+	if t.underWay != nil {
+		r.timers.set(t, 0)
+		return
+	}
 	due := t.notBefore
-	if open && t.underWay == nil {
+	if open {
 		due = earlier(due, t.proposeAt)
 	}
 	r.timers.set(t, due)
-	if due == 0 && t.underWay == nil {
+	if due == 0 {
 		r.forget(t.uid) // nothing is outstanding
 	}
 }

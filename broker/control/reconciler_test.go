@@ -115,6 +115,40 @@ func TestIdleCostsNothing(t *testing.T) {
 	}
 }
 
+// TestErrorOfSlowWorkIsWrittenOnce: work that is started, errs, and is started again says so once, also
+// while draining; the log does not grow with the attempts (field case 39).
+func TestErrorOfSlowWorkIsWrittenOnce(t *testing.T) {
+	n := &node{turns: true, err: map[uint64]error{1: errors.New("broken")}}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	attempts := func() {
+		for range 20 {
+			n.now += n.settle()
+		}
+	}
+	attempts()
+	if n.proposed != 1 || n.ensures < 20 {
+		t.Errorf("%d entries for %d attempts", n.proposed, n.ensures)
+	}
+	delete(n.err, 1)
+	for wait := n.settle(); wait != Idle; wait = n.settle() {
+		n.now += wait
+	}
+	n.err[1], n.proposed = errors.New("broken"), 0
+	n.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Drain: new(Duration(24 * time.Hour))})
+	attempts()
+	if n.proposed != 1 {
+		t.Errorf("%d entries while draining", n.proposed)
+	}
+	delete(n.err, 1)
+	n.left = 1
+	attempts()
+	q, _ := n.s.Queue("a")
+	if n.proposed != 2 || len(q.Status.Conditions) != 1 {
+		t.Errorf("%d entries, %+v", n.proposed, q.Status)
+	}
+}
+
 // TestStepIsBounded: a step takes StepMax resources, in the order of asking, and says that there are more.
 func TestStepIsBounded(t *testing.T) {
 	n := &node{}
@@ -205,14 +239,36 @@ func TestUnderWayIsNotProposedAgain(t *testing.T) {
 		n.settle()
 		n.now += 100_000
 	}
-	if n.proposed != 1 || len(n.r.tasks) != 1 {
-		t.Errorf("proposed %d times, %d tasks", n.proposed, len(n.r.tasks))
+	if n.proposed != 1 || len(n.r.tasks) != 1 || n.ensures != 1 {
+		t.Errorf("proposed %d times, %d tasks, %d calls", n.proposed, len(n.r.tasks), n.ensures)
 	}
 	// What somebody else observed does not end the wait.
 	other := Command{Observe: &Observe{KindQueue, 1, 1, Status{Phase: Degraded}}}
 	n.r.Applied(other, n.s.Apply(n.s.Version()+1, other))
 	if n.settle(); n.proposed != 1 {
 		t.Errorf("proposed %d times", n.proposed)
+	}
+}
+
+// TestNotOpenedWhileItsEndIsWritten: streams have ended, and that the data goes is on its way to the log; a
+// wake must not open the queue for draining once more. Found by TestRandomLives.
+func TestNotOpenedWhileItsEndIsWritten(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	n.settle()
+	n.hold = true
+	n.delete("a")
+	n.settle()
+	n.ensures = 0
+	n.r.Wake(1)
+	n.settle()
+	if n.ensures != 0 {
+		t.Errorf("opened %d times", n.ensures)
+	}
+	n.hold = false
+	if n.settle() != Idle || len(n.s.Queues()) != 0 {
+		t.Errorf("%+v", n.s.Queues())
 	}
 }
 

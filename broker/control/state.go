@@ -59,14 +59,6 @@ func (s *State) QueueOf(uid uint64) (Queue, bool) {
 	return Queue{}, false
 }
 
-// ConnectorOf returns a copy of the connector with that uid, whatever its name.
-func (s *State) ConnectorOf(uid uint64) (Connector, bool) {
-	if n, ok := s.names[uid]; ok && n.kind == KindConnector {
-		return s.Connector(n.name)
-	}
-	return Connector{}, false
-}
-
 // Queues returns copies of all queues in order of name.
 func (s *State) Queues() []Queue {
 	list := make([]Queue, 0, len(s.queues))

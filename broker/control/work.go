@@ -129,11 +129,8 @@ func (r *Reconciler) drain(t *task, q Queue) outcome {
 	case r.elsewhere(st.Placement) != "":
 		reason = "OwnerAbsent"
 	case left > 0:
-		if wait, err := r.emptied(t, q); wait > 0 {
-			out := outcome{status: st.with(Deleting, draining), wait: min(wait, left)}
-			if err != nil {
-				out.status.Conditions = append(out.status.Conditions, condition(CondGroup, err))
-			}
+		if out := r.emptied(t, q); out.wait > 0 {
+			out.wait = min(out.wait, left)
 			return out
 		}
 		reason = "Drained"
@@ -152,27 +149,27 @@ func (r *Reconciler) drain(t *task, q Queue) outcome {
 		d.Settled, d.Unsettled, d.Requeued, d.Left)})}
 }
 
-// emptied says whether consumers have emptied the queue: wait is 0 then, and else the time after which to
-// ask again.
-func (r *Reconciler) emptied(t *task, q Queue) (wait int64, err error) {
+// emptied asks whether consumers have emptied the queue: there is no wait if they have.
+func (r *Reconciler) emptied(t *task, q Queue) outcome {
+	st := q.Status
 	for _, call := range []func(Queue) (bool, error){r.rt.StopAdmission, r.rt.Ensure} {
 		done, err := call(q)
 		if err != nil {
-			return r.failed(t), err
+			return outcome{status: st.with(Deleting, draining, condition(CondGroup, err)), wait: r.failed(t)}
 		}
 		if !done {
-			return r.o.Poll, nil
+			return outcome{status: st, wait: r.o.Poll} // what is said about an error stays until it is known
 		}
 	}
 	d, err := r.rt.Drained(q)
 	if err != nil {
-		return r.failed(t), err
+		return outcome{status: st.with(Deleting, draining, condition(CondGroup, err)), wait: r.failed(t)}
 	}
 	t.fails = 0
 	if d.Left > 0 {
-		return r.o.Poll, nil
+		return outcome{status: st.with(Deleting, draining), wait: r.o.Poll}
 	}
-	return 0, nil
+	return outcome{}
 }
 
 // draining is the condition of a queue whose deletion stands.
