@@ -17,9 +17,10 @@ import (
 
 func newExplain() *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [CODE]",
-		Short: "say what an error code means, for your data too, and what to do",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "explain [CODE]",
+		Short:   "say what an error code means, for your data too, and what to do",
+		Example: "  weida explain E1003\n  weida explain not_offered\n  weida explain",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, i := range wire.Codes {
@@ -52,7 +53,11 @@ func lookup(s string) (wire.Info, bool) {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "print version, commit and format version", Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: "version", Short: "print version, commit and format version",
+		Example: "  weida version -o json",
+		Args:    cobra.NoArgs,
+	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		asJSON, err := output()

@@ -28,7 +28,11 @@ func newLog() *cobra.Command {
 }
 
 func newLogStat() *cobra.Command {
-	cmd := &cobra.Command{Use: "stat DIR", Short: "count what each group holds", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{
+		Use: "stat DIR", Short: "count what each group holds",
+		Example: "  weida log stat weida-dev/n1",
+		Args:    cobra.ExactArgs(1),
+	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		asJSON, err := output()
@@ -82,7 +86,8 @@ func statJSON(s wal.StoreStat) any {
 func newLogVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify DIR", Short: "read everything and judge it", Args: cobra.ExactArgs(1),
-		Long: "Reads every byte, payloads included. Exit status 10 if anything is damaged.",
+		Example: "  weida log verify weida-dev/n1",
+		Long:    "Reads every byte, payloads included. Exit status 10 if anything is damaged.",
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -120,9 +125,10 @@ func newLogVerify() *cobra.Command {
 func newLogDump() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dump DIR", Short: "print every record's fields, as STORE.md names them",
-		Args: cobra.ExactArgs(1),
+		Example: "  weida log dump weida-dev/n1 --group 1",
+		Args:    cobra.ExactArgs(1),
 	}
-	only := cmd.Flags().Uint64("group", 0, "only this group; 0 is all")
+	only := cmd.Flags().Uint64("group", 0, "only group `N`; 0 is all")
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		asJSON, err := output()

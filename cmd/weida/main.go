@@ -94,7 +94,10 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; nothing was done; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDev(), newServe(), newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
+	dev, serve := newDev(), newServe()
+	dev.Example = "  weida dev\n  weida dev --data /tmp/try --reset"
+	serve.Example = "  weida serve --config weida-dev/n1.yaml"
+	root.AddCommand(dev, serve, newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
 		newSub(), newPeek(), newPurge(), newUnsubscribe(), newRetire(), newLog(), newExplain(), newVersion())
 	return root
 }

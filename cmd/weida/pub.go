@@ -43,7 +43,7 @@ func newPub() *cobra.Command {
 	cmd.Flags().StringVar(&f.want, "want", "stored:flushed",
 		"`EVIDENCE`: accepted, stored:written, stored:flushed, replicated:N[:flushed]")
 	cmd.Flags().IntVar(&f.count, "count", 1, "publish TEXT `N` times")
-	cmd.Flags().Float64Var(&f.rate, "rate", 0, "messages per second at most; 0 is no limit")
+	cmd.Flags().Float64Var(&f.rate, "rate", 0, "`R` messages per second at most; 0 is no limit")
 	cmd.Flags().StringVar(&f.producer, "producer", "", "durable `ID`, yours from its first use on, which makes sending "+
 		"again safe")
 	cmd.Flags().Uint64Var(&f.seq, "seq", 0,
