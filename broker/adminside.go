@@ -35,7 +35,7 @@ func (n *Node) listenAdmin() error {
 	n.admin = admin.NewServer(admin.NewHandler(n, admin.Options{
 		Version: n.c.Version, Node: n.c.Name, Profile: n.c.Profile, Log: n.c.Log,
 	}))
-	n.served.Go(func() {
+	n.adminServed.Go(func() {
 		if err := n.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.c.Log.Error("the admin side ended; messages go on", "err", err)
 		}
@@ -49,7 +49,9 @@ func (n *Node) closeAdmin() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
-	return errors.Join(n.admin.Shutdown(ctx), n.admin.Close())
+	err := errors.Join(n.admin.Shutdown(ctx), n.admin.Close())
+	n.adminServed.Wait()
+	return err
 }
 
 // AdminAddr is the address of the HTTP side, nil if there is none.

@@ -69,6 +69,8 @@ type Node struct {
 	stopWork context.CancelFunc
 	cancel   context.CancelFunc // ends the sessions that are left
 	served   sync.WaitGroup
+	// adminServed is the HTTP side, which goes on while sessions end.
+	adminServed sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[*endpoint.Conn]bool // guarded by mu
