@@ -60,10 +60,10 @@ func (d *decoder) suggest(path, name string, t reflect.Type) string {
 // nearest is the known word that is most like one, empty if none is like it.
 func nearest(word string, known []string) string {
 	best, least := "", 4
-	if len(word) > 64 {
-		return ""
-	}
 	for _, k := range known {
+		if len(word)-len(k) >= least {
+			continue // so many letters are too many; the word may be as long as a body
+		}
 		if n := distance(strings.ToLower(word), strings.ToLower(k)); n < least && n < len(k) {
 			best, least = k, n
 		}
