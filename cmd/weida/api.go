@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,13 +17,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
-	"weida/fsync"
 )
 
 // api speaks to the admin address of a node.
@@ -48,6 +47,16 @@ type kindInfo struct {
 var kinds = []kindInfo{
 	{control.KindQueue, "queue", "queues"},
 	{control.KindConnector, "connector", "connectors"},
+}
+
+// kindOf is how a kind is written; a kind that this version does not know is written as it is.
+func kindOf(kind control.Kind) kindInfo {
+	for _, k := range kinds {
+		if k.kind == kind {
+			return k
+		}
+	}
+	return kindInfo{kind, string(kind), string(kind)}
 }
 
 // item is a resource as a node answers with it.
@@ -135,19 +144,14 @@ func adminOf(cmd *cobra.Command) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := fsync.ReadFile(fsync.OS(), path, configFileMax)
-	if errors.Is(err, os.ErrNotExist) {
+	var c contextFile
+	err = readYAML(path, &c)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &exitError{statusUnreachable, fmt.Errorf("no context file at %s, so there is no address to go to; "+
 			"nothing was sent; start a node with `%s dev`, or name a file with --context", path, self())}
 	}
 	if err != nil {
 		return nil, err
-	}
-	var c struct {
-		Admin string `yaml:"admin"`
-	}
-	if err := yaml.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("%s: %w\nnothing was sent", path, err)
 	}
 	if c.Admin == "" {
 		return nil, &exitError{statusUnreachable, fmt.Errorf("%s has no `admin: http://HOST:PORT`, so there is no address "+

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,14 +25,15 @@ func newApply() *cobra.Command {
 			"changes nothing. What a spec leaves out is the default, not what it was. Files are YAML or JSON; of a\n" +
 			"directory all .yaml, .yml and .json files are read. A file with a slip in it is refused before anything\n" +
 			"is sent; after that every resource is tried, and the worst answer is the exit status.\n\n" +
-			"The answer says that the change is committed: `describe` shows whether it is done.",
+			"The answer says that the change is committed, which is not that it is done: --wait returns when it is, and\n" +
+			"`describe` shows why it is not.",
 		Example: "  weida apply -f orders.yaml\n  weida get queue orders -o yaml | weida apply -f -\n" +
 			"  weida apply -f orders.yaml --expected-version 12",
 		Args: cobra.NoArgs,
 	}
 	files := cmd.Flags().StringArrayP("file", "f", nil,
 		"`FILE`, directory, or - for standard input; may stand more than once")
-	expected := expectedFlag(cmd)
+	o := putFlags(cmd, control.Apply)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		asJSON, err := output()
@@ -45,7 +47,7 @@ func newApply() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return putAll(cmd, all, control.Apply, expected(), asJSON)
+		return putAll(cmd, all, o(), asJSON)
 	}
 	return cmd
 }
@@ -62,9 +64,23 @@ func expectedFlag(cmd *cobra.Command) func() *uint64 {
 	}
 }
 
+// putOptions say how resources are asked for.
+type putOptions struct {
+	verb     control.Verb
+	expected *uint64
+	wait     bool
+}
+
+// putFlags adds --expected-version and --wait.
+func putFlags(cmd *cobra.Command, verb control.Verb) func() putOptions {
+	expected := expectedFlag(cmd)
+	wait := cmd.Flags().Bool("wait", false, "return when what is wanted is done")
+	return func() putOptions { return putOptions{verb, expected(), *wait} }
+}
+
 // putAll asks for every resource in order and answers for each.
-func putAll(cmd *cobra.Command, all []*manifest, verb control.Verb, expected *uint64, asJSON bool) error {
-	if expected != nil && len(all) > 1 {
+func putAll(cmd *cobra.Command, all []*manifest, o putOptions, asJSON bool) error {
+	if o.expected != nil && len(all) > 1 {
 		return fmt.Errorf("--expected-version is of one resource, and %d were given; nothing was changed; "+
 			"write metadata.resourceVersion into each", len(all))
 	}
@@ -73,19 +89,74 @@ func putAll(cmd *cobra.Command, all []*manifest, verb control.Verb, expected *ui
 		return err
 	}
 	r := &answers{out: os.Stdout, json: asJSON}
+	var under []*item
 	for _, m := range all {
 		if cmd.Context().Err() != nil {
 			break
 		}
-		it, err := a.put(cmd.Context(), m, verb, expected)
+		it, err := a.put(cmd.Context(), m, o.verb, o.expected)
 		if err != nil {
-			err = addVersions(err, expected, m.version)
+			err = addVersions(err, o.expected, m.version)
 		}
 		if !r.tell(m.kind, m.name, outcomeOf(it), it, err) {
 			break
 		}
+		if it != nil {
+			under = append(under, it)
+		}
+	}
+	if o.wait {
+		for _, it := range under {
+			now, err := done(cmd.Context(), a, it)
+			if err != nil && cmd.Context().Err() != nil {
+				return errors.New("interrupted; the change is committed, and the node goes on with it without this command")
+			}
+			r.follow(kindOf(it.Kind), it.Metadata.Name, "ready", now, err)
+		}
 	}
 	return r.end(cmd.Context(), len(all))
+}
+
+// done waits until the generation that was asked for, or a later one, is done. Why it is not is told as
+// often as the reason changes.
+func done(ctx context.Context, a *api, asked *item) (it *item, err error) {
+	k, reason := kindOf(asked.Kind), fmt.Sprint(asked.Status.Conditions)
+	err = poll(ctx, func() (bool, error) {
+		it, err = a.get(ctx, k, asked.Metadata.Name)
+		switch {
+		case err != nil:
+			return false, err
+		case it.Metadata.UID != asked.Metadata.UID:
+			return false, fmt.Errorf("it was deleted meanwhile, and another one stands in its place")
+		case it.Status.ObservedGeneration >= asked.Metadata.Generation && it.Status.Phase != control.Pending:
+			return true, nil
+		}
+		if now := fmt.Sprint(it.Status.Conditions); now != reason {
+			reason = now
+			warn(k, it)
+		}
+		return false, nil
+	})
+	return it, err
+}
+
+const (
+	pollFirst = 10 * time.Millisecond
+	pollLast  = time.Second
+)
+
+// poll asks again and again, with growing pauses, until it has its answer.
+func poll(ctx context.Context, ask func() (bool, error)) error {
+	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // outcomeOf says what a change did.
@@ -173,6 +244,12 @@ func (r *answers) tell(k kindInfo, name, result string, it *item, err error) boo
 		warn(k, it)
 	}
 	return err == nil || status(err) != statusUnreachable
+}
+
+// follow prints what became of a resource that was answered for already.
+func (r *answers) follow(k kindInfo, name, result string, it *item, err error) {
+	r.told--
+	r.tell(k, name, result, it, err)
 }
 
 // warn shows why a resource is not, or not yet, what its spec wants.

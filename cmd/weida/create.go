@@ -27,7 +27,7 @@ func newCreate() *cobra.Command {
 	}
 	var f createFlags
 	f.add(cmd)
-	expected := expectedFlag(cmd)
+	o := putFlags(cmd, control.Create)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()
@@ -38,7 +38,7 @@ func newCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return putAll(cmd, all, control.Create, expected(), asJSON)
+		return putAll(cmd, all, o(), asJSON)
 	}
 	return cmd
 }

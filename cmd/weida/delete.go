@@ -93,35 +93,20 @@ func (d deletion) run(cmd *cobra.Command, args []string, asJSON bool) error {
 			if err != nil && cmd.Context().Err() != nil {
 				return errors.New("interrupted; the deletion is committed and goes on without this command")
 			}
-			r.told--
-			r.tell(t.kind, it.Metadata.Name, "deleted", nil, err)
+			r.follow(t.kind, it.Metadata.Name, "deleted", nil, err)
 		}
 	}
 	return r.end(cmd.Context(), len(t.names))
 }
 
-const (
-	gonePollFirst = 50 * time.Millisecond
-	gonePollLast  = time.Second
-)
-
 // gone waits until the resource, not another of its name, is no more.
 func gone(ctx context.Context, a *api, k kindInfo, it *item) error {
-	for pause := gonePollFirst; ; pause = min(2*pause, gonePollLast) {
+	return poll(ctx, func() (bool, error) {
 		now, err := a.get(ctx, k, it.Metadata.Name)
 		var refused *wire.Error
-		switch {
-		case errors.As(err, &refused) && refused.Code == wire.NoSuchResource:
-			return nil
-		case err != nil:
-			return err
-		case now.Metadata.UID != it.Metadata.UID:
-			return nil
+		if errors.As(err, &refused) && refused.Code == wire.NoSuchResource {
+			return true, nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return err == nil && now.Metadata.UID != it.Metadata.UID, err
+	})
 }

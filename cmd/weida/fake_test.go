@@ -247,13 +247,18 @@ func (f *fakeAdmin) answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // who asked may have gone
 }
 
-// cmdFake starts a fake and names it in fake.yaml; `fake asked` prints what it was asked.
+// cmdFake starts a fake and names it in fake.yaml; `fake asked` prints what it was asked; `fake broker` starts
+// a scripted one, in scripted.yaml.
 func cmdFake(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) == 1 && args[0] == "asked" {
 		f, _ := ts.Value(fakeKey{}).(*fakeHolder)
 		f.admin.mu.Lock()
 		defer f.admin.mu.Unlock()
 		fmt.Fprintln(ts.Stdout(), strings.Join(f.admin.asked, "\n"))
+		return
+	}
+	if len(args) == 1 && args[0] == "broker" {
+		startScripted(ts)
 		return
 	}
 	f, url := startFake(ts)

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 //	said                   what the node printed becomes stdout
 //	status N COMMAND ARGS  run a command, which has to end with status N
 //	copied WORD            run the line that the node offered for copying behind WORD
+//	fake broker            start a broker that ends a publish as the body says, in scripted.yaml
 //	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

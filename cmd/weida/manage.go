@@ -44,7 +44,7 @@ func newPurge() *cobra.Command {
 		case err != nil:
 			return err
 		case asJSON:
-			return json.NewEncoder(os.Stdout).Encode(map[string]any{"queue": args[0], "purged": p.Count, "left": p.Left})
+			return printJSON("queue", args[0], "purged", p.Count, "left", p.Left)
 		}
 		fmt.Printf("queue/%s purged: %d messages taken out, %d left under delivery\n", args[0], p.Count, p.Left)
 		return nil
@@ -88,12 +88,27 @@ func manageCommand(cmd *cobra.Command, what, result string,
 		case err != nil:
 			return err
 		case asJSON:
-			return json.NewEncoder(os.Stdout).Encode(map[string]any{"queue": args[0], what: args[1], "result": result})
+			return printJSON("queue", args[0], what, args[1], "result", result)
 		}
 		fmt.Printf("queue/%s %s %s %s\n", args[0], what, args[1], result)
 		return nil
 	}
 	return cmd
+}
+
+// printJSON prints an object of names and values, in this order.
+func printJSON(pairs ...any) error {
+	line := []byte{'{'}
+	for i, v := range pairs {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		line = append(append(line, b...), ":,"[i%2])
+	}
+	line[len(line)-1] = '}'
+	_, err := os.Stdout.Write(append(line, '\n'))
+	return err
 }
 
 // request makes one change over the messaging port. When its answer does not come it is indeterminate.

@@ -252,12 +252,7 @@ func parseDocument(node ast.Node) (*manifest, error) {
 	if meta.Name == "" {
 		return nil, fmt.Errorf("%s metadata.name is missing", where)
 	}
-	m := &manifest{name: meta.Name, version: meta.ResourceVersion}
-	for _, k := range kinds {
-		if k.kind == head.Kind {
-			m.kind = k
-		}
-	}
+	m := &manifest{kind: kindOf(head.Kind), name: meta.Name, version: meta.ResourceVersion}
 	return m, m.takeSpec(node, where, whole)
 }
 
