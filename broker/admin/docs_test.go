@@ -138,7 +138,8 @@ func TestPageCommands(t *testing.T) {
 func TestPageCodes(t *testing.T) {
 	text, _ := apiPage(t)
 	listed := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| ([0-9, ]+) \\| E([0-9]+) `([a-z_]+)` \\|").FindAllStringSubmatch(text, -1) {
+	row := regexp.MustCompile("(?m)^\\| ([0-9, ]+) \\| E([0-9]+) `([a-z_]+)` \\|")
+	for _, m := range row.FindAllStringSubmatch(text, -1) {
 		var code wire.Code
 		if _, err := fmt.Sscan(m[2], &code); err != nil {
 			t.Fatal(err)

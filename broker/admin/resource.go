@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -19,6 +19,9 @@ import (
 
 // bodyMax bounds the body of a request.
 const bodyMax = 1 << 20
+
+// chunk is how much of a list is put together before it is sent.
+const chunk = 32 << 10
 
 // Queue is a queue as it is answered: the committed resource, and what the node knows of its run time.
 type Queue struct {
@@ -165,25 +168,25 @@ func (h *handler) all(w http.ResponseWriter, r *http.Request, k kind) error {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	b := bufio.NewWriterSize(w, 32<<10)
-	b.WriteString(`{"kind":"` + k.list + `","resourceVersion":` + strconv.FormatUint(reg.Version, 10) + `,"items":[`)
+	b := []byte(`{"kind":"` + k.list + `","resourceVersion":` + strconv.FormatUint(reg.Version, 10) + `,"items":[`)
 	for i := from; i < to; i++ {
 		if i > from {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		item := encode(k.view(h.node, &reg, i))
-		if _, err := b.Write(item[:len(item)-1]); err != nil {
-			return nil // nobody reads it any more
+		b = append(b, bytes.TrimSpace(encode(k.view(h.node, &reg, i)))...)
+		if len(b) > chunk {
+			if _, gone := w.Write(b); gone != nil {
+				return nil // nobody reads the rest
+			}
+			b = b[:0]
 		}
 	}
-	b.WriteByte(']')
+	b = append(b, ']')
 	if next != "" {
-		name := encode(next)
-		b.WriteString(`,"next":`)
-		b.Write(name[:len(name)-1])
+		b = append(append(b, `,"next":`...), bytes.TrimSpace(encode(next))...)
 	}
-	b.WriteString("}\n")
-	missed(b.Flush())
+	_, err = w.Write(append(b, "}\n"...))
+	missed(err)
 	return nil
 }
 

@@ -54,7 +54,7 @@ func TestStrictJSON(t *testing.T) {
 		{`{"replicas":1}`, "replicas", "did you mean spec.replicas?"},
 		{`{"spec":{},"spec":{}}`, "spec", "stands twice"},
 		{`{"metadata":{"labels":{}}}`, "metadata.labels", "known here: name, resourceVersion"},
-		{`{"metadata":{"nmae":"a"}}`, "metadata.nmae", "did you mean metadata.name?"},
+		{`{"metadata":{"nam":"a"}}`, "metadata.nam", "did you mean metadata.name?"},
 		{`{"metadata":{"resourceVersion":"7"}}`, "metadata.resourceVersion", `not "7"`},
 		{`{"metadata":[]}`, "metadata", "not an array"},
 		{spec(`"replica":1`), "spec.replica", "did you mean spec.replicas?"},
