@@ -48,12 +48,8 @@ func newScript(t *testing.T) *script {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	s := &script{t: t, ctx: ctx, l: l}
+	t.Cleanup(s.gone)
 	s.c, err = client.Dial(ctx, client.Options{
 		Addrs: []string{l.Addr().String()}, Identity: key,
 		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode}),
@@ -65,6 +61,20 @@ func newScript(t *testing.T) *script {
 	t.Cleanup(s.c.Close)
 	s.connected()
 	return s
+}
+
+// gone ends the broker.
+func (s *script) gone() {
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.l == nil {
+		return
+	}
+	if err := s.l.Close(); err != nil {
+		s.t.Error(err)
+	}
+	s.l = nil
 }
 
 // connected takes the client's next connection.
