@@ -34,6 +34,7 @@ type Flusher struct {
 	bulkSum  atomic.Int64  // bytes written by bulk writers whose write-back has not started
 
 	eventMu sync.Mutex
+	watcher watcher
 
 	mu      sync.Mutex
 	started bool
@@ -41,6 +42,7 @@ type Flusher struct {
 	err     error
 	targets []*Target
 	waiting []*Target
+	spare   []*Target // buffer for the next waiting
 	bulks   []*Bulk
 	bad     map[Syncer]error // first failure; a later success of the same Syncer proves nothing
 	poisons []time.Time      // within poisonWindow
@@ -80,15 +82,22 @@ func (f *Flusher) Start() {
 	go f.loop()
 }
 
+// loop runs the shared rounds. Only one goroutine does: when it is stuck in a round of one part that
+// the others must not wait for, another one goes on in its place.
 func (f *Flusher) loop() {
-	defer close(f.loopDone)
 	for {
-		for f.sharedRound() {
+		more, left := f.sharedRound()
+		if left {
+			return
+		}
+		if more {
+			continue
 		}
 		f.mu.Lock()
 		end := f.err != nil || f.closed && len(f.waiting) == 0 && f.apart == 0
 		f.mu.Unlock()
 		if end {
+			close(f.loopDone)
 			return
 		}
 		select {
@@ -228,7 +237,10 @@ func (f *Flusher) Close() error {
 	f.mu.Unlock()
 	f.poke()
 	if started {
-		<-f.loopDone
+		select {
+		case <-f.loopDone:
+		case <-f.failed: // the loop may be stuck in a flush
+		}
 	} else {
 		f.step.Lock()
 		for f.steppedRound() {
@@ -251,12 +263,13 @@ func (f *Flusher) Close() error {
 func (f *Flusher) take() (shared *round, alone []*round) {
 	f.mu.Lock()
 	list := f.waiting
-	f.waiting = nil
+	f.waiting, f.spare = f.spare, nil
 	failed := f.err != nil
 	f.mu.Unlock()
-	if failed {
+	if failed || len(list) == 0 {
 		return nil, nil
 	}
+	defer f.reuse(list)
 	parts := make([]part, 0, len(list))
 	for _, t := range list {
 		p, ok := t.snapshot()
@@ -277,6 +290,14 @@ func (f *Flusher) take() (shared *round, alone []*round) {
 		shared.findUnproved()
 	}
 	return shared, alone
+}
+
+// reuse makes list the buffer of a later line.
+func (f *Flusher) reuse(list []*Target) {
+	clear(list)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.spare = list[:0]
 }
 
 // drop ends the wait of a one-shot target that takes no part in the round.
@@ -329,6 +350,12 @@ func (f *Flusher) fail(reason error) {
 
 // wakeAll wakes each distinct Waker of the targets once.
 func wakeAll(targets []*Target) {
+	if len(targets) == 1 {
+		if w := targets[0].waker; w != nil {
+			w.Wake()
+		}
+		return
+	}
 	woken := make(map[Waker]struct{}, 8)
 	for _, t := range targets {
 		if t.waker == nil {

@@ -15,8 +15,9 @@ type round struct {
 	inline   bool // stepped: everything on the caller's goroutine
 	apart    bool // one late target, nobody waits for it
 	files    int  // dirty when it began
+	solo     bool // one part, flushed by the loop's own goroutine
 	done     chan struct{}
-	timer    *time.Timer
+	due      time.Time // when the watcher looks at it next; guarded by watcher.mu
 
 	mu        sync.Mutex
 	moved     sync.Cond // a part was flushed or finished
@@ -85,14 +86,18 @@ func (f *Flusher) steppedRound() bool {
 	return shared != nil || len(alone) > 0
 }
 
-// sharedRound runs one round and returns when nothing of it keeps the next one waiting.
-func (f *Flusher) sharedRound() bool {
+// sharedRound runs one round and returns when nothing of it keeps the next one waiting. left is true
+// if another goroutine has become the loop meanwhile; more is false if nothing waited.
+func (f *Flusher) sharedRound() (more, left bool) {
 	shared, alone := f.take()
 	for _, r := range alone {
 		f.runApart(r)
 	}
 	if shared == nil {
-		return len(alone) > 0
+		return len(alone) > 0, false
+	}
+	if shared.strategy == Files && len(shared.parts) == 1 {
+		return true, shared.runSolo()
 	}
 	shared.watch()
 	shared.run()
@@ -101,7 +106,35 @@ func (f *Flusher) sharedRound() bool {
 		shared.close()
 	case <-f.failed:
 	}
-	return true
+	return true, false
+}
+
+// runSolo flushes the one part of a round on the loop's own goroutine: handing it to another one costs
+// about as much as a tenth of the flush. If the flush takes so long that others must not wait for it,
+// the watcher lets another goroutine be the loop (replace), and left is true.
+func (r *round) runSolo() (left bool) {
+	r.solo = true
+	r.watch()
+	if p := r.takePart(); p != nil && r.flushPart(p) {
+		r.f.jobs.Done() // counted when it was left
+		return true
+	}
+	r.close()
+	return false
+}
+
+// replace lets another goroutine go on with what n stuck ones would have done next.
+func (r *round) replace(n int) {
+	if r.solo && n > 0 {
+		go func() {
+			r.close()
+			r.f.loop()
+		}()
+		return
+	}
+	for range n {
+		r.spawn(r.worker)
+	}
 }
 
 // runApart runs a round that nobody waits for.

@@ -1,20 +1,88 @@
 package fsync
 
-import "time"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
-// watch looks at the round every LateAfter while any call of it runs.
-func (r *round) watch() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(r.f.o.LateAfter, r.tick)
+// watcher looks at every round each LateAfter while any call of it runs. It has one timer for all,
+// which runs on when a round ends in time: to set one for each round and to stop it costs as much as
+// everything else that is done for a round of one file.
+type watcher struct {
+	mu     sync.Mutex
+	rounds []*round
+	timer  *time.Timer // nil before the first round
+	armed  bool
 }
 
+// watch begins to look at the round.
+func (r *round) watch() {
+	f := r.f
+	w := &f.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.due = r.began.Add(f.o.LateAfter)
+	w.rounds = append(w.rounds, r)
+	switch {
+	case w.armed:
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(f.o.LateAfter, f.look)
+	default:
+		w.timer.Reset(f.o.LateAfter)
+	}
+	w.armed = true
+}
+
+// unwatch ends that unless a call of the round still runs.
 func (r *round) unwatch() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.timer != nil && !r.activeLocked() {
-		r.timer.Stop()
+	active := r.activeLocked()
+	r.mu.Unlock()
+	if !active {
+		r.f.watcher.forget(r)
 	}
+}
+
+func (w *watcher) forget(r *round) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.rounds, r); i >= 0 {
+		w.rounds = slices.Delete(w.rounds, i, i+1)
+	}
+}
+
+// look looks at the rounds that are due and sets the timer for the next.
+func (f *Flusher) look() {
+	w := &f.watcher
+	now := f.o.Now()
+	var due []*round
+	w.mu.Lock()
+	for _, r := range w.rounds {
+		if !now.Before(r.due) {
+			r.due = now.Add(f.o.LateAfter)
+			due = append(due, r)
+		}
+	}
+	w.mu.Unlock()
+	for _, r := range due {
+		if !r.tick(now) {
+			w.forget(r)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.armed = len(w.rounds) > 0; !w.armed {
+		return
+	}
+	next := w.rounds[0].due
+	for _, r := range w.rounds[1:] {
+		if r.due.Before(next) {
+			next = r.due
+		}
+	}
+	w.timer.Reset(next.Sub(now))
 }
 
 // activeLocked reports whether a call of the round may still be running.
@@ -31,20 +99,19 @@ func (r *round) activeLocked() bool {
 }
 
 // tick tells of slow calls while they are stuck, ends the node when one is stuck for too long, and
-// lets the others go on without those that keep them waiting.
-func (r *round) tick() {
+// lets the others go on without those that keep them waiting. It returns false when there is nothing
+// more to look at.
+func (r *round) tick(now time.Time) (active bool) {
 	f := r.f
-	now := f.o.Now()
 	rescue := f.rescueAfter()
 	r.mu.Lock()
 	if !r.activeLocked() || f.Err() != nil {
 		r.mu.Unlock()
-		return
+		return false
 	}
 	events, stalled := r.slowLocked(now)
 	replaced := r.leaveLocked(now)
 	help := r.whole && !r.workers && f.o.Strategy == Auto && now.Sub(r.began) >= rescue
-	r.timer.Reset(f.o.LateAfter)
 	r.signalLocked()
 	r.mu.Unlock()
 
@@ -53,14 +120,13 @@ func (r *round) tick() {
 	}
 	if stalled != "" {
 		f.fail(NewError("flush", stalled, ErrStalled))
-		return
+		return false
 	}
 	if help {
 		r.startWorkers() // what each file says of itself counts as well
 	}
-	for range replaced {
-		r.spawn(r.worker)
-	}
+	r.replace(replaced)
+	return true
 }
 
 // slowLocked collects reports of calls that have been running for SlowAfter, each once, and names one
@@ -124,6 +190,9 @@ func (r *round) leaveLocked(now time.Time) (left int) {
 		p.left = true
 		f.apart++
 		f.markLateLocked(p.t)
+	}
+	if r.solo {
+		f.jobs.Add(1) // the loop that is stuck, a job from now on
 	}
 	r.open -= len(slow)
 	r.left += len(slow)
