@@ -16,8 +16,8 @@ var (
 
 // TestDocCommands does what the pages for a new user tell them to do, block by block. A block marked
 // `background` starts the node, one marked `refused` has to end with status 3, any other with 0; a `text`
-// block is what the block before it prints, but for numbers. A node that a page kills is seen to be gone and
-// is started again, as the page says.
+// block is what the block before it prints, but for numbers; a `yaml` block is the file that it is marked
+// with. A node that a page kills is seen to be gone and is started again, as the page says.
 func TestDocCommands(t *testing.T) {
 	n := &node{dir: t.TempDir(), env: os.Environ()}
 	defer func() {
@@ -25,7 +25,7 @@ func TestDocCommands(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	pages := []string{"docs/start/first-message.md", "docs/how-to/inspect-a-store.md"}
+	pages := []string{"docs/start/first-message.md", "docs/how-to/inspect-a-store.md", "docs/how-to/queues.md"}
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join("..", "..", page))
 		if err != nil {
@@ -53,6 +53,11 @@ func playBlock(t *testing.T, n *node, page, kind, mark, text, before string) str
 	case kind == "text":
 		if got := number.ReplaceAllString(before, "N"); got != number.ReplaceAllString(text, "N") {
 			t.Errorf("%s shows %q, the command says %q", page, text, before)
+		}
+		return ""
+	case kind == "yaml":
+		if err := os.WriteFile(filepath.Join(n.dir, mark), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 		return ""
 	case kind != "sh":

@@ -9,14 +9,17 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/zeebo/xxh3"
 
 	"weida/broker/endpoint"
+	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/fsync"
 )
 
 // scripted is a broker that ends each publish as the message's body says: ok, refused, below, indeterminate,
-// or lost, which ends the connection. A purge of it is lost, too. Everything below the frames is real.
+// or lost, which ends the connection. A purge of it is lost, too. To a consumer it delivers as many messages
+// as may be open, all of them empty, and no more. Everything below the frames is real.
 type scripted struct {
 	l *endpoint.Listener
 }
@@ -66,6 +69,8 @@ var errScripted = errors.New("as the script says")
 // serve is one stream; an error ends its connection.
 func (s *scripted) serve(stream *quic.Stream) error {
 	r := wire.NewReader(stream)
+	empty := xxh3.New128().Sum128().Bytes()
+	open, delivered := uint64(0), uint64(0)
 	for {
 		f, err := r.Next()
 		if err != nil {
@@ -78,6 +83,19 @@ func (s *scripted) serve(stream *quic.Stream) error {
 				Low: 1, Next: 1}
 		case *wire.Publish:
 			answer = publishAnswer(f)
+		case *wire.OpenConsumer:
+			answer = &wire.Opened{Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 20, Low: 1, Next: 1}
+		case *wire.Credit:
+			var frames []byte
+			for delivered < f.Limit && open < queue.UnsettledMax {
+				frames = wire.Append(frames, &wire.Deliver{Offset: delivered, Attempt: 1, Term: 1, Digest: empty})
+				delivered++
+				open++
+			}
+			if _, err := stream.Write(frames); err != nil {
+				return err
+			}
+			continue
 		}
 		if answer == nil {
 			return errScripted
