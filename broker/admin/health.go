@@ -60,9 +60,9 @@ func healthText(problems []Problem, verbose bool) []byte {
 			fmt.Fprintf(&b, "and %d more\n", len(problems)-i)
 			break
 		}
-		line := p.Object + ": " + p.What
+		line := p.Object + ": " + strings.TrimSuffix(p.What, ".")
 		if verbose {
-			line += " " + p.Effect + " " + p.Remedy
+			line += "; " + strings.TrimSuffix(p.Effect, ".") + "; " + strings.TrimSuffix(p.Remedy, ".")
 		}
 		b.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func problem(object string) Problem {
-	return Problem{Object: object, What: "Its log is\nread only.", Effect: "Nothing is lost.", Remedy: "Mend the disk."}
+	return Problem{Object: object, What: "Its log is\nread only.", Effect: "nothing is lost", Remedy: "mend the disk"}
 }
 
 // Health is "ok", or one problem a line; a node that is not alive is not ready either.
@@ -29,14 +29,14 @@ func TestHealth(t *testing.T) {
 
 	r.health.Ready = []Problem{problem("queue a"), problem("queue b")}
 	text(http.StatusOK, "/livez", "ok\n")
-	text(http.StatusServiceUnavailable, "/readyz", "queue a: Its log is read only.\nqueue b: Its log is read only.\n")
+	text(http.StatusServiceUnavailable, "/readyz", "queue a: Its log is read only\nqueue b: Its log is read only\n")
 	text(http.StatusServiceUnavailable, "/readyz?verbose",
-		"queue a: Its log is read only. Nothing is lost. Mend the disk.\n"+
-			"queue b: Its log is read only. Nothing is lost. Mend the disk.\n")
+		"queue a: Its log is read only; nothing is lost; mend the disk\n"+
+			"queue b: Its log is read only; nothing is lost; mend the disk\n")
 
 	r.health.Alive, r.health.Ready = []Problem{problem("node")}, nil
-	text(http.StatusServiceUnavailable, "/livez", "node: Its log is read only.\n")
-	text(http.StatusServiceUnavailable, "/readyz", "node: Its log is read only.\n")
+	text(http.StatusServiceUnavailable, "/livez", "node: Its log is read only\n")
+	text(http.StatusServiceUnavailable, "/readyz", "node: Its log is read only\n")
 	if a := r.want(http.StatusServiceUnavailable, "HEAD", "/livez", ""); a.header.Get("Content-Type") == "" {
 		t.Error("a HEAD has no type")
 	}

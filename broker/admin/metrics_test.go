@@ -76,7 +76,7 @@ func filled(t *testing.T) *rig {
 	}}}
 	r.counters = Counters{
 		Connections: 3, ConnectionsTotal: 17, Refusals: map[string]uint64{"too_large": 2, "queue_full": 1},
-		Published:     map[string]uint64{"stored_flushed": 90, "accepted": 10},
+		Published:     map[string]uint64{"stored:flushed": 90, "accepted": 10},
 		Indeterminate: 1, Delivered: 63, Settled: 50, BodyBytes: 1 << 20,
 		FlushRounds: 9, FlushFiles: 20, FlushErrors: 1,
 		FlushSeconds: Histogram{Bounds: []float64{0.001, 0.01, 0.1}, Counts: []uint64{2, 7, 8}, Count: 9, Sum: 0.512},

@@ -2,6 +2,9 @@ package admin
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -36,6 +39,42 @@ func TestPage(t *testing.T) {
 	}
 	r.want(http.StatusOK, "GET", "/v1/queues?limit=50", "") // what the script asks for
 	r.want(http.StatusOK, "GET", "/v1/queues?limit=50&after=a%2Fb", "")
+}
+
+// A real browser draws the page: numbers, problems and queues stand in it, and a name is text whatever it holds. The
+// browser runs on virtual time.
+func TestPageInBrowser(t *testing.T) {
+	browser, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium here:", err)
+	}
+	r := filled(t)
+	evil := `<img src=x onerror="document.title='run'">`
+	r.want(http.StatusCreated, "PUT", "/v1/queues/"+url.PathEscape(evil), `{"spec":{}}`)
+	s := httptest.NewServer(r.h)
+	defer s.Close()
+	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu",
+		"--user-data-dir="+t.TempDir(), "--virtual-time-budget=5000", "--dump-dom", s.URL)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dom := string(out)
+	for _, want := range []string{
+		"<title>weida n1</title>", "One thing is not as it should be.", "queue orders: Its log is read only.",
+		`<th scope="row">orders</th>`, `<th scope="row">odd "name"\</th>`, "a flush failed", "too_large",
+		"4 in the registry: 1 Deleting, 3 Pending.", "&lt;img src=x onerror=", "12.5 KiB", "weida v0.1.0, commit 4f1c9ab",
+	} {
+		if !strings.Contains(dom, want) {
+			t.Errorf("the page does not show %q", want)
+		}
+	}
+	if strings.Contains(dom, "<img") {
+		t.Error("a name became an element")
+	}
+	if t.Failed() {
+		t.Log(dom)
+	}
 }
 
 // Profiles are there only where they were asked for.

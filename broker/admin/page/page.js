@@ -87,7 +87,7 @@ function health(status) {
   at("problems").hidden = problems.length === 0;
   at("problems").replaceChildren(...problems.map((p) => {
     const li = make("li");
-    li.append(make("b", p.object + ": " + p.what), " " + p.effect + " " + p.remedy);
+    li.append(make("b", p.object + ": " + p.what), [p.effect, p.remedy].map((s) => "; " + s.replace(/\.$/, "")).join("") + ".");
     return li;
   }));
 }
@@ -107,6 +107,7 @@ function queueRow(q, seconds_) {
   const rose = l && was ? since(l.in, was.in) : null;
   const n = (v) => make("td", v, "n");
   tr.append(name, make("td", q.status.phase, q.status.phase === "Ready" ? "good" : "bad"));
+  // A number of a queue is there only where the queue is served.
   if (l) {
     tr.append(n(count(l.ready)), n(count(l.unsettled)), n(rate(rose === null || !seconds_ ? null : rose / seconds_)),
       n(bytes(l.bytes)), n(bytes(l.diskBytes)), n(count(l.consumers)), n(count(l.producers)));
