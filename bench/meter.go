@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"time"
 )
@@ -52,15 +51,13 @@ func (t *totals) perFlush() (node, device *float64) {
 
 // meter reads what a child and this process use.
 type meter struct {
-	pid     int
-	dir     string                  // on the device whose flushes are counted
-	metrics func() (float64, error) // flush rounds of the node; nil, or errNoMetrics, if it does not tell
+	pid    int
+	dir    string                  // on the device whose flushes are counted
+	rounds func() (float64, error) // flush rounds of the child; nil if it has none
 
 	readings []spent
 	total    totals
 }
-
-var errNoMetrics = errors.New("the node serves no metrics")
 
 // add counts what was spent between the last two readings.
 func (m *meter) add(messages int64) { m.total.add(m.used(), messages) }
@@ -75,12 +72,9 @@ func (m *meter) read() (err error) {
 		return err
 	}
 	s.device, s.hasDevice = deviceFlushes(m.dir)
-	if m.metrics != nil {
-		s.rounds, err = m.metrics()
-		s.hasRounds = err == nil
-		if errors.Is(err, errNoMetrics) {
-			err = nil
-		}
+	if m.rounds != nil {
+		s.rounds, err = m.rounds()
+		s.hasRounds = true
 	}
 	m.readings = append(m.readings, s)
 	return err

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 
 	"weida/broker"
@@ -53,7 +56,8 @@ func withQueues(node *broker.Node, n int) error {
 // brokerChild is a node in a process of its own. Told "profile FILE" it begins a CPU profile, told "profiled"
 // it ends that.
 type brokerChild struct {
-	Addr string `json:"addr"`
+	Addr  string `json:"addr"`
+	Admin string `json:"admin"`
 
 	file *os.File
 }
@@ -73,7 +77,7 @@ func childBroker(dir string, n []int) (any, error) {
 		return nil, err
 	}
 	c := broker.Config{
-		Dir: data, Listen: "127.0.0.1:0", Identity: id, Trust: trust,
+		Dir: data, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: id, Trust: trust,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	node, err := broker.Open(c)
@@ -83,7 +87,7 @@ func childBroker(dir string, n []int) (any, error) {
 	if err := withQueues(node, n[0]); err != nil {
 		return nil, err
 	}
-	return &brokerChild{Addr: node.Addr().String()}, nil
+	return &brokerChild{Addr: node.Addr().String(), Admin: node.AdminAddr().String()}, nil
 }
 
 func (b *brokerChild) say(line string) (any, error) {
@@ -108,9 +112,10 @@ func (b *brokerChild) startProfile(path string) (err error) {
 // nodeProcess is a running node, seen from the bench.
 type nodeProcess struct {
 	*process
-	dir  string
-	addr string
-	o    client.Options
+	dir   string
+	addr  string
+	admin string
+	o     client.Options
 }
 
 // startNode starts a node with queues in a directory of its own below dir.
@@ -126,9 +131,9 @@ func startNode(dir string, queues int) (*nodeProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ready struct{ Addr string }
+	var ready struct{ Addr, Admin string }
 	p, err := startChild(&ready, dir, "broker", queues)
-	n := &nodeProcess{process: p, dir: dir, addr: ready.Addr}
+	n := &nodeProcess{process: p, dir: dir, addr: ready.Addr, admin: ready.Admin}
 	if err != nil {
 		return nil, errors.Join(err, n.end())
 	}
@@ -148,5 +153,23 @@ func (n *nodeProcess) end() error {
 // residentSize is the node's RSS in bytes.
 func (n *nodeProcess) residentSize() (int64, error) { return residentSize(fmt.Sprint(n.pid())) }
 
-// metrics reads how many flush rounds the node has done.
-func (n *nodeProcess) metrics() (float64, error) { return 0, errNoMetrics }
+// flushRounds is the name of the node's own count.
+const flushRounds = "weida_flush_rounds_total"
+
+// rounds reads how many flush rounds the node has done, from its metrics.
+func (n *nodeProcess) rounds() (float64, error) {
+	answer, err := http.Get("http://" + n.admin + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, flushRounds+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(v), 64)
+		}
+	}
+	return 0, fmt.Errorf("the node's metrics (%s) lack %s", answer.Status, flushRounds)
+}

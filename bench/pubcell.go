@@ -93,7 +93,7 @@ func (c *cellRun) start(ctx context.Context) (err error) {
 			return err
 		}
 		c.rows = append(c.rows, w)
-		w.meter = meter{pid: w.node.pid(), dir: c.dir, metrics: w.node.metrics}
+		w.meter = meter{pid: w.node.pid(), dir: c.dir, rounds: w.node.rounds}
 		for range c.cell.Connections {
 			k, err := client.Dial(ctx, w.node.o)
 			if err != nil {
