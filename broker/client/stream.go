@@ -76,14 +76,11 @@ func (l *link) ask(ctx context.Context, request wire.Frame) (*quic.Stream, *wire
 	if err != nil {
 		return nil, nil, l.unopened(ctx, err)
 	}
-	_, err = stream.Write(wire.Append(nil, request))
-	if err == nil {
-		err = stream.Close()
-	}
-	if err != nil {
+	if _, err := stream.Write(wire.Append(nil, request)); err != nil {
 		abandon(stream)
 		return nil, nil, l.unanswered(ctx, err)
 	}
+	_ = stream.Close() // a broker that has read the request may want no more of the stream; its answer tells
 	return stream, wire.NewReader(stream), nil
 }
 
