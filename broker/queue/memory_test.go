@@ -193,16 +193,18 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkPurge takes a million messages out.
+// BenchmarkPurge takes a million messages out. Each purge works on a copy whose nodes are another view's, too.
 func BenchmarkPurge(b *testing.B) {
 	for i, m := range manners {
 		b.Run(m.name, func(b *testing.B) {
+			s := &State{}
+			fill(s, i, 1_000_000)
+			b.ResetTimer()
 			for range b.N {
-				b.StopTimer()
-				s := &State{}
-				fill(s, i, 1_000_000)
-				b.StartTimer()
-				s.Apply(Command{Kind: Purge}, nil)
+				c := *s
+				s.View()
+				c.present.runs.gen, c.producers.gen = s.present.runs.gen, s.producers.gen
+				c.Apply(Command{Kind: Purge}, nil)
 			}
 		})
 	}

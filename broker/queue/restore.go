@@ -247,7 +247,7 @@ func (r *Restorer) refuse(n *stretch) string {
 		return "messages that overlap or lie beyond the end"
 	case !first && n.offset == last.offset+last.n && last.m.joins(last.n, *m):
 		return "messages of one kind that are not joined"
-	case m.ref.Seq+(n.n-1) < m.ref.Seq:
+	case m.ref.Seq+n.n < m.ref.Seq:
 		return "refs that do not rise"
 	case !first && m.large == nil && last.m.large == nil && m.ref.Term == last.m.ref.Term &&
 		m.ref.Seq < last.m.ref.Seq+last.n:

@@ -271,7 +271,8 @@ func TestRestoreRefusesMessages(t *testing.T) {
 			a.n, b.offset, b.n, b.m = 1, b.offset+1, 2, b.m.shift(1)
 			return append(l[:5], a, b)
 		}},
-		{"refs that do not rise", func(l []stretch) []stretch { l[5].m.ref.Seq = math.MaxUint64; return l }},
+		{"refs that do not rise", func(l []stretch) []stretch { l[5].m.ref.Seq = math.MaxUint64 - 1; return l }},
+		{"refs that do not rise", func(l []stretch) []stretch { l[4].m.ref.Seq = math.MaxUint64; return l }},
 		{"refs that do not rise", func(l []stretch) []stretch { l[5].m.ref.Seq = l[4].m.ref.Seq; return l }},
 		{"a term that does not rise", func(l []stretch) []stretch { l[5].m.ref.Term = 1; return l }},
 		{"one large body", func(l []stretch) []stretch { l[5].m.large = &Large{}; return l }},
