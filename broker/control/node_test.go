@@ -18,6 +18,10 @@ type node struct {
 	proposals []Command
 	last      Result
 
+	stuck    error    // of Destroy
+	order    []uint64 // of Ensure
+	observed []uint64 // of Propose
+
 	ensures, proposed, destroyed int
 }
 
@@ -32,6 +36,7 @@ func (n *node) start(t *testing.T, o Options) {
 
 func (n *node) Ensure(q Queue) (bool, error) {
 	n.ensures++
+	n.order = append(n.order, q.Metadata.UID)
 	if n.waking {
 		n.r.Wake(q.Metadata.UID)
 	}
@@ -47,10 +52,14 @@ func (n *node) Drained(Queue) (Drain, error) { return Drain{Left: n.left}, nil }
 
 func (n *node) Disconnect(Queue) (bool, Drain, error) { return true, Drain{Left: n.left}, nil }
 
-func (n *node) Destroy(Queue) (bool, error) { n.destroyed++; return true, nil }
+func (n *node) Destroy(Queue) (bool, error) {
+	n.destroyed++
+	return n.stuck == nil, n.stuck
+}
 
 func (n *node) Propose(c Command) error {
 	n.proposed++
+	n.observed = append(n.observed, uidOf(c))
 	n.proposals = append(n.proposals, c)
 	if n.within {
 		n.commit()

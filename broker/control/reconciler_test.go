@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestErrorsBackOff repeats what is in error after 1, 2, 4 … times the least wait, up to the most, shows
@@ -34,6 +35,7 @@ func TestErrorsBackOff(t *testing.T) {
 	if n.proposed != 1 {
 		t.Errorf("one reason took %d entries", n.proposed)
 	}
+	n.settle()
 	delete(n.err, 1)
 	n.r.Wake(1)
 	if wait := n.settle(); wait != Idle {
@@ -63,6 +65,22 @@ func TestErrorsBackOff(t *testing.T) {
 	n.settle()
 	if q, _ = n.s.Queue("a"); q.Status.ObservedGeneration != 2 || q.Status.Phase != Ready {
 		t.Errorf("%+v", q)
+	}
+}
+
+// TestNewSpecBeginsAnew: what is wanted in another way is tried at once, and soon again.
+func TestNewSpecBeginsAnew(t *testing.T) {
+	n := &node{err: map[uint64]error{1: errors.New("broken")}}
+	n.start(t, Options{BackoffMin: 10})
+	n.apply("a", QueueSpec{})
+	for range 6 {
+		n.now += n.settle()
+	}
+	n.settle()
+	before := n.ensures
+	n.apply("a", QueueSpec{Limits: QueueLimits{Messages: 1}})
+	if wait := n.settle(); wait != 10 || n.ensures != before+1 {
+		t.Errorf("wait %d, %d calls", wait, n.ensures-before)
 	}
 }
 
@@ -108,10 +126,41 @@ func TestIdleCostsNothing(t *testing.T) {
 		t.Errorf("%d calls for one change", n.ensures-before)
 	}
 	// A new life asks for each queue once, and writes nothing (T-17: also after a restart).
-	n.ensures, version = 0, n.s.Version()
+	n.ensures, n.order, version = 0, nil, n.s.Version()
 	n.start(t, Options{})
 	if n.settle() != Idle || n.ensures != 1000 || n.s.Version() != version {
 		t.Errorf("a restart makes %d calls and %d entries", n.ensures, n.s.Version()-version)
+	}
+}
+
+// TestLoadIsInOrder: the same registry leads to the same calls.
+func TestLoadIsInOrder(t *testing.T) {
+	n := &node{}
+	n.start(t, Options{})
+	for i := range 50 {
+		n.apply(fmt.Sprint("q", i*7%50), QueueSpec{})
+	}
+	n.settle()
+	n.order = nil
+	n.start(t, Options{})
+	n.settle()
+	if len(n.order) != 50 || !slices.IsSorted(n.order) {
+		t.Error(n.order)
+	}
+
+	// Also of the connectors that a queue brings into motion.
+	spec := connectorSpec()
+	spec.Queue = "late"
+	for i := range 50 {
+		n.mutate(Mutation{Verb: Apply, Kind: KindConnector, Name: fmt.Sprint("c", i*7%50), Connector: &spec})
+	}
+	n.settle()
+	n.order = nil
+	n.apply("late", QueueSpec{})
+	n.settle()
+	n.observed = slices.DeleteFunc(n.observed, func(uid uint64) bool { _, ok := n.s.QueueOf(uid); return ok })
+	if len(n.observed) != 100 || !slices.IsSorted(n.observed[50:]) {
+		t.Error(n.observed)
 	}
 }
 
@@ -182,6 +231,9 @@ func TestManyWakesOneTimer(t *testing.T) {
 	for range 1000 {
 		n.r.Wake(1)
 		n.r.Wake(1)
+		if len(n.r.ready) != 1 {
+			t.Fatalf("%d ready", len(n.r.ready))
+		}
 		n.settle()
 		n.now++
 	}
@@ -226,6 +278,20 @@ func TestDroppedIsProposedAgain(t *testing.T) {
 	}
 	if n.settle() != Idle || n.proposed != 5 {
 		t.Errorf("proposed %d times", n.proposed)
+	}
+	// One that got through ends the row.
+	n.drop, n.err = 3, map[uint64]error{1: errors.New("broken")}
+	n.r.Wake(1)
+	for n.drop > 0 {
+		n.now += n.settle()
+	}
+	for q, _ := n.s.Queue("a"); q.Status.Phase != Degraded; q, _ = n.s.Queue("a") {
+		n.now += n.settle()
+	}
+	n.drop, n.err = 1, nil
+	n.r.Wake(1)
+	if wait := n.settle(); wait != 10 {
+		t.Errorf("wait %d", wait)
 	}
 }
 
@@ -383,6 +449,46 @@ func TestDamagedQueueCanBeDeleted(t *testing.T) {
 	}
 }
 
+// TestNeverOpenedGoesAtOnce: nobody could put anything in, so nothing is drained, and nothing is made for it.
+func TestNeverOpenedGoesAtOnce(t *testing.T) {
+	n := &node{hold: true}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{Placement: PlacementSpec{Nodes: []string{"elsewhere"}}})
+	n.delete("a")
+	n.settle()
+	n.hold = false
+	n.commit()
+	if q, _ := n.s.Queue("a"); !q.Status.Destroying || q.Status.Conditions[0].Reason != "NeverOpened" {
+		t.Errorf("%+v", q.Status)
+	}
+	if n.settle() != Idle || len(n.s.Queues()) != 0 || n.ensures != 0 || n.destroyed != 1 {
+		t.Errorf("%+v, %d opened, %d destroyed", n.s.Queues(), n.ensures, n.destroyed)
+	}
+}
+
+// TestStuckDestruction says why beside how draining ended, once, and goes on.
+func TestStuckDestruction(t *testing.T) {
+	n := &node{stuck: &Trouble{"DiskReadOnly", "read only"}}
+	n.start(t, Options{})
+	n.apply("a", QueueSpec{})
+	n.settle()
+	n.delete("a")
+	n.proposed = 0
+	for range 10 {
+		n.now += n.settle()
+	}
+	q, _ := n.s.Queue("a")
+	conds := q.Status.Conditions
+	if len(conds) != 2 || conds[0].Reason != "Drained" || conds[1].Reason != "DiskReadOnly" || n.proposed != 2 {
+		t.Errorf("%d entries, %+v", n.proposed, conds)
+	}
+	n.stuck = nil
+	n.r.Wake(1)
+	if n.settle() != Idle || len(n.s.Queues()) != 0 {
+		t.Errorf("%+v", n.s.Queues())
+	}
+}
+
 // TestConnectors: a connector of an unknown queue is pending with the reason, and follows what becomes of
 // the queue (T-10); nothing is said to be done that is not.
 func TestConnectors(t *testing.T) {
@@ -432,6 +538,9 @@ func TestConditionsFit(t *testing.T) {
 		st := Status{Phase: Pending, Conditions: []Condition{c}}
 		if err := validateStatus(KindQueue, "a", &st); err != nil || strings.Contains(c.Message, "\n") {
 			t.Errorf("%.20q: %v", text, err)
+		}
+		if !utf8.ValidString(c.Message) || !utf8.ValidString(c.Reason) || text == "" && c.Reason != "Error" {
+			t.Errorf("%.20q: %+v", text, c)
 		}
 		if len(text) == 1024 && c.Message != text {
 			t.Errorf("cut what fits: %q", c.Message)

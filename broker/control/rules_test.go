@@ -79,6 +79,23 @@ func TestQueueRules(t *testing.T) {
 	}
 }
 
+// TestPinsAreDistinct: rules that only more than one replica can break.
+func TestPinsAreDistinct(t *testing.T) {
+	refuse := func(field, _ string, _ ...any) *Error { return &Error{Field: field} }
+	for want, p := range map[string]PlacementSpec{
+		"spec.placement.nodes[2]":        {Nodes: []string{"a", "b", "a"}},
+		"spec.placement.preferredLeader": {Nodes: []string{"a", "b", "c"}, PreferredLeader: "d"},
+	} {
+		if err := validatePlacement(QueueSpec{Replicas: 3, Placement: p}, refuse); err == nil || err.Field != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	open := PlacementSpec{Nodes: []string{"a", "b"}, PreferredLeader: "d"}
+	if err := validatePlacement(QueueSpec{Replicas: 3, Placement: open}, refuse); err != nil {
+		t.Errorf("a third node is free, and refused at %s", err.Field)
+	}
+}
+
 func judge(t *testing.T, why string, err *Error, field, says string) {
 	t.Helper()
 	switch {
@@ -157,8 +174,13 @@ func TestMutationRules(t *testing.T) {
 	} {
 		r := newRegistry(t)
 		r.must(r.apply("a", QueueSpec{}))
-		if err := r.refused(r.mutate(tc.m), Invalid); err.Field != tc.field {
+		r.mutate(Mutation{Verb: Apply, Kind: KindConnector, Name: "a", Connector: &c})
+		res := r.mutate(tc.m)
+		if err := r.refused(res, Invalid); err.Field != tc.field {
 			t.Errorf("%s: %v", tc.field, err)
+		}
+		if res.Queue != nil && tc.m.Kind != KindQueue || res.Connector != nil && tc.m.Kind != KindConnector {
+			t.Errorf("%s: answers with another resource: %+v", tc.field, res)
 		}
 	}
 	m := Mutation{Verb: Apply, Kind: KindQueue, Name: "a", Queue: &q}
