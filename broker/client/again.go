@@ -19,8 +19,6 @@ const (
 	// tryFirst bounds the first attempt to connect; each round has twice as long, up to dialMax. A node
 	// that comes back answers a new attempt sooner than one that has waited long.
 	tryFirst = time.Second
-	// greetMax is how long the first answer on a stream may take when connecting again.
-	greetMax = 10 * time.Second
 )
 
 // pause is how long to wait after round number n without success, spread by jitter in [0, 1).
@@ -87,7 +85,7 @@ func (c *Client) tryAgain(ctx context.Context, n int, each time.Duration, first 
 	if err != nil {
 		return nil, err
 	}
-	greeting, cancel := context.WithTimeout(ctx, greetMax)
+	greeting, cancel := context.WithTimeout(ctx, 2*each) // a node may have answered that was about to go
 	defer cancel()
 	o, err := l.open(greeting, first)
 	if isStopping(err) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

@@ -90,6 +90,7 @@ func (k *Consumer) serve(a *attachment) error {
 	k.mu.Unlock()
 	abandon(a.stream)
 	writer.Wait()
+	a.link.finish()
 	return err
 }
 

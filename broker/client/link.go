@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"weida/broker/endpoint"
@@ -13,6 +14,28 @@ type link struct {
 	conn   *endpoint.Conn
 	addr   string
 	bodies endpoint.BodyStreams
+
+	mu    sync.Mutex
+	users int  // guarded by mu; streams that have not ended
+	left  bool // guarded by mu; no more are opened
+}
+
+func (l *link) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+}
+
+// finish is the end of a stream. With the last one a connection that was left ends, too: a broker that
+// stops waits for that.
+func (l *link) finish() {
+	l.mu.Lock()
+	l.users--
+	over := l.left && l.users == 0
+	l.mu.Unlock()
+	if over {
+		l.conn.Close()
+	}
 }
 
 // dialMax is how long one address may take to answer.
@@ -98,11 +121,16 @@ func (c *Client) use(l *link) bool {
 	return true
 }
 
-// leave opens no more streams on a connection. Those that it has go on.
+// leave opens no more streams on a connection. Those that it has go on to their end.
 func (c *Client) leave(l *link) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.link == l {
 		c.link = nil
 	}
+	c.mu.Unlock()
+	l.mu.Lock()
+	l.left = true
+	l.mu.Unlock()
+	l.begin()
+	l.finish()
 }

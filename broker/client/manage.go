@@ -64,13 +64,13 @@ func (c *Client) request(ctx context.Context, request wire.Frame) (wire.Frame, e
 	if err != nil {
 		return nil, err
 	}
-	stream, r, err := l.ask(ctx, request)
+	o, err := l.ask(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	defer abandon(stream)
-	defer context.AfterFunc(ctx, func() { abandon(stream) })()
-	f, err := r.Next()
+	defer o.finish()
+	defer context.AfterFunc(ctx, func() { abandon(o.stream) })()
+	f, err := o.reader.Next()
 	if err != nil {
 		return nil, l.unanswered(ctx, err)
 	}

@@ -69,15 +69,15 @@ func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wir
 	if err != nil {
 		return nil, 0, err
 	}
-	stream, r, err := l.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
+	o, err := l.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
 	if err != nil {
 		return nil, 0, err
 	}
-	defer abandon(stream)
-	defer context.AfterFunc(ctx, func() { abandon(stream) })()
+	defer o.finish()
+	defer context.AfterFunc(ctx, func() { abandon(o.stream) })()
 	next := p.from
 	for seen := uint64(0); ; seen++ {
-		f, err := r.Next()
+		f, err := o.reader.Next()
 		if err != nil {
 			return nil, seen, l.unanswered(ctx, err)
 		}

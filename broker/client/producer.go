@@ -110,7 +110,7 @@ func (p *Producer) opening() *wire.OpenProducer {
 // checkOpened refuses a stream on which nothing could ever be sent.
 func checkOpened(o *opened) error {
 	if o.answer.InFlight == 0 || o.answer.InFlightSize == 0 {
-		abandon(o.stream)
+		o.finish()
 		return broke("it lets no message be under way")
 	}
 	return nil

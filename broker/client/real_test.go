@@ -4,55 +4,18 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
 
-	"weida/broker"
 	"weida/broker/client"
-	"weida/broker/control"
-	"weida/broker/endpoint"
 	"weida/broker/wire"
-	"weida/fsync"
 )
 
 // node is a real broker on a real directory, with a client of it.
 func node(t testing.TB) *client.Client {
 	t.Helper()
-	dir := t.TempDir()
-	id := func(name string) *endpoint.Identity {
-		i, err := endpoint.LoadOrCreateIdentity(fsync.OS(), dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return i
-	}
-	key, own := id("client"), id("node")
-	n, err := broker.Open(broker.Config{
-		Dir: filepath.Join(dir, "n1"), Listen: "127.0.0.1:0", Identity: own,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.MakeQueue(t.Context(), "demo", control.QueueSpec{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := client.Dial(t.Context(), client.Options{
-		Addrs: []string{n.Addr().String()}, Identity: key,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{own.Fingerprint(): endpoint.RoleNode}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return newHome(t).client()
 }
 
 // Small, large, empty and broken messages on one connection: every place of a stream or window comes back.

@@ -82,6 +82,7 @@ func (p *Producer) serve(s *session) error {
 	p.mu.Unlock()
 	abandon(s.stream)
 	writer.Wait()
+	s.link.finish()
 	return err
 }
 
@@ -141,7 +142,7 @@ func (p *Producer) recognized(o *opened) error {
 		return err
 	}
 	if p.o.ID != "" && o.answer.Next <= p.highest {
-		abandon(o.stream)
+		o.finish()
 		return &wire.Error{Code: wire.UnknownProducer, Detail: "It had stored more than it now knows of"}
 	}
 	return nil

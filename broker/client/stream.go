@@ -34,7 +34,13 @@ func (c *Client) open(ctx context.Context, first wire.Frame) (*opened, error) {
 	return o, err
 }
 
-func (l *link) open(ctx context.Context, first wire.Frame) (*opened, error) {
+func (l *link) open(ctx context.Context, first wire.Frame) (_ *opened, err error) {
+	l.begin()
+	defer func() {
+		if err != nil {
+			l.finish()
+		}
+	}()
 	stream, err := l.conn.OpenStreamSync(ctx)
 	if err != nil {
 		return nil, l.unopened(ctx, err)
@@ -50,6 +56,12 @@ func (l *link) open(ctx context.Context, first wire.Frame) (*opened, error) {
 		return nil, l.unopened(ctx, err)
 	}
 	return o, nil
+}
+
+// finish gives the stream back.
+func (o *opened) finish() {
+	abandon(o.stream)
+	o.link.finish()
 }
 
 func (o *opened) greet(first wire.Frame) error {
@@ -71,17 +83,20 @@ func (o *opened) greet(first wire.Frame) error {
 }
 
 // ask sends the one frame of a request and leaves the answer to be read.
-func (l *link) ask(ctx context.Context, request wire.Frame) (*quic.Stream, *wire.Reader, error) {
+func (l *link) ask(ctx context.Context, request wire.Frame) (*opened, error) {
+	l.begin()
 	stream, err := l.conn.OpenStreamSync(ctx)
 	if err != nil {
-		return nil, nil, l.unopened(ctx, err)
+		l.finish()
+		return nil, l.unopened(ctx, err)
 	}
+	o := &opened{link: l, stream: stream, reader: wire.NewReader(stream)}
 	if _, err := stream.Write(wire.Append(nil, request)); err != nil {
-		abandon(stream)
-		return nil, nil, l.unanswered(ctx, err)
+		o.finish()
+		return nil, l.unanswered(ctx, err)
 	}
 	_ = stream.Close() // a broker that has read the request may want no more of the stream; its answer tells
-	return stream, wire.NewReader(stream), nil
+	return o, nil
 }
 
 // abandon gives a stream back in both directions.
