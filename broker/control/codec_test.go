@@ -225,7 +225,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"uid twice":             func(_ *State, q *Queue) { q.Metadata.UID = 1 },
 		"uid of a connector":    func(_ *State, q *Queue) { q.Metadata.UID = 3 },
 		"version before uid":    func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 1 },
-		"version long before":   func(_ *State, q *Queue) { q.Metadata.UID, q.Metadata.ResourceVersion = 8, 6 },
+		"version long before":   func(_ *State, q *Queue) { q.Metadata.UID, q.Metadata.ResourceVersion = 9, 6 },
 		"version to come":       func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 10 },
 		"log shorter":           func(s *State, _ *Queue) { s.version = 7 },
 		"no generation":         func(_ *State, q *Queue) { q.Metadata.Generation, q.Status.ObservedGeneration = 0, 0 },

@@ -25,7 +25,8 @@ const Idle = -1
 // goroutine at a time.
 //
 // The owner calls Load once, Applied after every entry of the control log, Dropped for proposals that got
-// none, and Step when one of these or Wake was called, and when the time that Step returned is over.
+// none, and Step when one of these or Wake was called, and when the time that Step returned is over. What a
+// step does to a disk must not outlive its reason: the State that Step sees is flushed.
 //
 // It keeps a list of the resources on which something is outstanding and nothing about the others, so a
 // step costs what has changed. All it knows can be forgotten: a new one begins with Load.
