@@ -245,6 +245,9 @@ func (c *consumer) event(e queue.Effect) {
 // settled is called on the shard, once the settle's entry is flushed.
 func (c *consumer) settled(f wire.Settled) {
 	c.out.add(&f)
+	if f.Code == wire.OK {
+		c.session.node.counters.settled.Add(1)
+	}
 	c.mu.Lock()
 	c.settling--
 	c.mu.Unlock()

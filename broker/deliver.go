@@ -31,6 +31,7 @@ func (d *delivery) append(ctx context.Context, buf []byte, f *wire.Deliver, ref 
 		return buf, nil
 	}
 	defer func() { _ = body.Close() }() // read only
+	d.session.node.counters.delivered.Add(1)
 	if large != nil {
 		if err := write(d.stream, buf); err != nil {
 			return nil, err

@@ -32,7 +32,8 @@ const (
 	stopLinger = time.Second
 	// openTimeout is how long a new stream may take to say what it is for.
 	openTimeout = 10 * time.Second
-	// bodyStall is how long a large body may bring nothing.
+	// bodyPace is how many bytes of a large body have to come within bodyStall, unless it ends.
+	bodyPace  = 30 << 10
 	bodyStall = 30 * time.Second
 	// streamPiece is the memory for one large body under way, in bytes.
 	streamPiece = 128 << 10
@@ -89,8 +90,9 @@ func Limits() []LimitRow {
 			"the client waits",
 		},
 		{
-			"handshake; silent connection; first frame; standing body",
-			fmt.Sprintf("%v; %v; %v; %v", endpoint.HandshakeIdle, endpoint.IdleMax, openTimeout, bodyStall),
+			"handshake; silent connection; first frame; pace of a large body",
+			fmt.Sprintf("%v; %v; %v; %s in %v",
+				endpoint.HandshakeIdle, endpoint.IdleMax, openTimeout, size(bodyPace), bodyStall),
 			"closed; what had no answer is indeterminate",
 		},
 		{

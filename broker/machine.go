@@ -135,6 +135,9 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 	q.settles = append(q.settles[:0], q.settles[n:]...)
 	q.insistAgain()
 	q.wakeRoom()
+	if q.closed.Load() && q.drained().Left == 0 {
+		q.changed(uint64(q.id))
+	}
 }
 
 // insistAgain is called on the shard when marks moved: there may be room now.

@@ -181,6 +181,7 @@ func (n *Node) Err() error { return n.host.Err() }
 func (n *Node) Close() error {
 	n.control.close()
 	n.stopWork()
+	err := n.closeAdmin()
 	idle := make(chan struct{})
 	go func() { n.served.Wait(); close(idle) }()
 	select {
@@ -189,7 +190,7 @@ func (n *Node) Close() error {
 		n.c.Log.Warn("sessions did not end in time; what they had under way is indeterminate to them")
 	}
 	n.cancel()
-	err := errors.Join(n.listener.Close(), n.closeAdmin())
+	err = errors.Join(err, n.listener.Close())
 	n.mu.Lock()
 	for c := range n.conns {
 		c.Close()

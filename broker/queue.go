@@ -16,14 +16,15 @@ import (
 // nodeQueue is one queue on this node: the state machine of its group and the sessions that wait for
 // answers. The raftstore.Machine methods run on the group's shard and stand in machine.go.
 type nodeQueue struct {
-	name   string
-	id     raftstore.GroupID
-	log    *slog.Logger
-	group  raftstore.Group
-	tags   atomic.Uint64
-	spec   atomic.Pointer[control.QueueSpec]
-	serves atomic.Bool // streams may be opened: the registry knows that the queue is here
-	closed atomic.Bool // takes no messages: it is being deleted
+	name    string
+	id      raftstore.GroupID
+	log     *slog.Logger
+	group   raftstore.Group
+	tags    atomic.Uint64
+	changed func(uid uint64) // tells the reconciler; must not block
+	spec    atomic.Pointer[control.QueueSpec]
+	serves  atomic.Bool // streams may be opened: the registry knows that the queue is here
+	closed  atomic.Bool // takes no messages: it is being deleted
 	// settledBefore counts settles before admission stopped, and one more; 0: it did not stop in this life.
 	settledBefore atomic.Uint64
 	requeued      atomic.Uint64 // deliveries that were open when the streams were ended
@@ -47,9 +48,12 @@ type nodeQueue struct {
 	effects []queue.Effect
 }
 
-func newNodeQueue(name string, id raftstore.GroupID, spec control.QueueSpec, log *slog.Logger) *nodeQueue {
+func newNodeQueue(
+	name string, id raftstore.GroupID, spec control.QueueSpec, log *slog.Logger, changed func(uid uint64),
+) *nodeQueue {
 	q := &nodeQueue{
-		name: name, id: id, log: log.With("queue", name), state: new(queue.State), gone: make(chan struct{}),
+		changed: changed,
+		name:    name, id: id, log: log.With("queue", name), state: new(queue.State), gone: make(chan struct{}),
 		asked: make(map[uint64]*proposal), consumers: make(map[uint64]*consumer),
 	}
 	q.spec.Store(&spec)

@@ -21,6 +21,9 @@ func (n *Node) openQueues() {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for _, q := range n.registry.queues() {
+		if q.Status.Destroying {
+			continue // what is left of it goes
+		}
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()
@@ -43,8 +46,10 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	if q := n.lookup(name); q != nil && uint64(q.id) == c.Metadata.UID {
 		return q, nil
 	}
-	q := newNodeQueue(name, raftstore.GroupID(c.Metadata.UID), c.Spec, n.c.Log)
-	_, err := n.host.OpenOwner(q.id, q, raftstore.OwnerOptions{Create: c.Status.ObservedGeneration == 0})
+	q := newNodeQueue(name, raftstore.GroupID(c.Metadata.UID), c.Spec, n.c.Log, n.registry.wake)
+	_, err := n.host.OpenOwner(q.id, q, raftstore.OwnerOptions{
+		Create: c.Status.ObservedGeneration == 0 && c.Metadata.DeletionTimestamp == 0,
+	})
 	if errors.Is(err, raftstore.ErrNoSuchGroup) {
 		return nil, fmt.Errorf("the directory %s is missing, though the queue was made here; nothing was made or changed; "+
 			"restore it, or delete the queue: %w", filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(q.id))), err)

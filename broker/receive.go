@@ -23,6 +23,8 @@ func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.Body
 		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
 	}
 	defer stream.ReleaseStreamCredit()
+	p.session.node.counters.bodyBytes.Add(int64(m.Length))
+	defer p.session.node.counters.bodyBytes.Add(-int64(m.Length))
 	work := p.session.node.work
 	defer context.AfterFunc(work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
 	body, err := p.queue.group.NewBody(int64(m.Length))
@@ -47,20 +49,30 @@ func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.Body
 	return body, nil
 }
 
-// deadlineReader gives every read its own deadline, so that a body may take long but not stand still.
-type deadlineReader struct{ *quic.ReceiveStream }
+// pacedReader wants bodyPace bytes, or the end, within every bodyStall: a body may take long, but whoever
+// trickles one cannot keep its place.
+type pacedReader struct {
+	*quic.ReceiveStream
+	until time.Time // when the bytes of this stretch must have come
+	came  int       // of them
+}
 
-func (r deadlineReader) Read(b []byte) (int, error) {
-	if err := r.SetReadDeadline(time.Now().Add(bodyStall)); err != nil {
-		return 0, err
+func (r *pacedReader) Read(b []byte) (int, error) {
+	if r.until.IsZero() || r.came >= bodyPace {
+		r.until, r.came = time.Now().Add(bodyStall), 0
+		if err := r.SetReadDeadline(r.until); err != nil {
+			return 0, err
+		}
 	}
-	return r.ReceiveStream.Read(b)
+	n, err := r.ReceiveStream.Read(b)
+	r.came += n
+	return n, err
 }
 
 func copyBody(w raftstore.BodyWriter, stream *quic.ReceiveStream, length uint64) (
 	digest segment.Digest, _ *wire.Error,
 ) {
-	r := wire.NewReader(deadlineReader{stream})
+	r := wire.NewReader(&pacedReader{ReceiveStream: stream})
 	f, err := r.Next()
 	var format *wire.FormatError
 	if err != nil && !errors.As(err, &format) {

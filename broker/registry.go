@@ -38,8 +38,9 @@ type registry struct {
 	underWay *change   // guarded by mu
 	applied  raftstore.Index
 	flushed  raftstore.Index
-	halted   error         // guarded by mu
-	moved    chan struct{} // guarded by mu; closed when something has changed
+	halted   error          // guarded by mu
+	copied   admin.Registry // guarded by mu; as of its version, never changed
+	moved    chan struct{}  // guarded by mu; closed when something has changed
 }
 
 // change is one command on its way.
@@ -317,10 +318,14 @@ func (r *registry) queueOf(uid uint64) (control.Queue, bool) {
 	return r.state.QueueOf(uid)
 }
 
+// copy is the registry as of now; it is shared and not to be changed.
 func (r *registry) copy() admin.Registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return admin.Registry{Version: r.state.Version(), Queues: r.state.Queues(), Connectors: r.state.Connectors()}
+	if r.copied.Version != r.state.Version() {
+		r.copied = admin.Registry{Version: r.state.Version(), Queues: r.state.Queues(), Connectors: r.state.Connectors()}
+	}
+	return r.copied
 }
 
 // trouble is why the control log takes no commands, nil if it does.

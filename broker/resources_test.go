@@ -3,7 +3,10 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,5 +175,30 @@ func TestManyQueues(t *testing.T) {
 	}
 	if left := r.node.registry.queues(); len(left) != 2 {
 		t.Errorf("%d queues are left", len(left))
+	}
+}
+
+// A node with an HTTP side stops without waiting for it, and answers there until then.
+func TestStopWithAdmin(t *testing.T) {
+	var log strings.Builder
+	r := newRig(t, func(c *Config) {
+		c.Admin = "127.0.0.1:0"
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	answer, err := http.Get("http://" + r.node.AdminAddr().String() + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", answer.Status, err)
+	}
+	r.close()
+	if log.Len() > 0 {
+		t.Errorf("a stop without sessions warned: %s", log.String())
+	}
+	c := r.config
+	c.Admin = "0.0.0.0:0"
+	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
+		t.Errorf("an admin side for everybody: %v", err)
 	}
 }

@@ -31,6 +31,7 @@ func (n *Node) accept(ctx context.Context) {
 			conn.Close()
 			continue
 		}
+		n.counters.connections.Add(1)
 		n.served.Go(func() {
 			n.serve(ctx, conn)
 			n.mu.Lock()
