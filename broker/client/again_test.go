@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -129,6 +131,19 @@ func TestConnectionEndsAtEveryEvent(t *testing.T) {
 			t.Errorf("only %d events", cuts)
 		}
 	}
+}
+
+// TestMain makes fewer random runs than rapid does by itself: WEIDA_RUNS, or few. Each has connections to make.
+func TestMain(m *testing.M) {
+	runs := os.Getenv("WEIDA_RUNS")
+	if runs == "" {
+		runs = "30"
+	}
+	if err := flag.Set("rapid.checks", runs); err != nil {
+		fmt.Fprintf(os.Stderr, "WEIDA_RUNS=%q: %v\n", runs, err)
+		os.Exit(2)
+	}
+	os.Exit(m.Run())
 }
 
 // TestRandomEnds: connections end anywhere, again and again, under random sizes, windows, refusals and

@@ -209,7 +209,12 @@ func (k *Consumer) settled(f *wire.Settled) error {
 	if f.Code != wire.OK {
 		k.staleUnder(k.settling[i], &wire.Error{Code: f.Code})
 	}
-	k.settling = slices.Delete(k.settling, i, i+1)
+	if i > 0 {
+		copy(k.settling[1:i+1], k.settling[:i])
+	}
+	if k.settling = k.settling[1:]; len(k.settling) == 0 {
+		k.settling = nil
+	}
 	k.moved.Broadcast()
 	return nil
 }
