@@ -82,7 +82,7 @@ func (r *run) grow(gen, i uint64, m message) {
 	}
 	c := r.ownCells(gen)
 	for k, w := range c.width {
-		if w < 8 && d[k]>>(8*w) != 0 {
+		if d[k]>>(8*w) != 0 {
 			r.widen(gen, i, m)
 			r.count = i + 1
 			return

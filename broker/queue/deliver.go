@@ -53,13 +53,18 @@ func (s *State) subscribe(sub *subscription) {
 	s.byID[sub.id] = sub
 }
 
+// detach leaves a subscription to nobody; what it had goes back, at once where nothing else came back.
 func (s *State) detach(sub *subscription) {
 	sub.session = 0
+	s.counts.Unsettled -= uint64(sub.open.len)
+	if s.returned.len == 0 {
+		s.returned, sub.open = sub.open, tree[uint64]{}
+		return
+	}
 	sub.open.from(0, func(offset uint64, attempt *uint64) bool {
 		s.returned.put(offset, *attempt)
 		return true
 	})
-	s.counts.Unsettled -= uint64(sub.open.len)
 	sub.open.clear()
 }
 
