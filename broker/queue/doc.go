@@ -24,8 +24,8 @@
 // A ready message costs at most 16 bytes of heap, and next to none where messages are alike: they stand in runs in
 // which offset, ref and sequence rise together; a run of up to 64 has a column for what differs, as wide as the
 // differences. A large message is a run alone, about 150 bytes. A message under delivery, or one that came back, costs
-// some 30 bytes more. A producer costs about 200 bytes and 32 for each stretch of sequences that it has not left behind,
-// of which it has at most SequencesMax.
+// some 30 bytes more. A producer costs about 200 bytes and 32 for each stretch of sequences that it has not left
+// behind, of which it has at most SequencesMax.
 //
 // # Who may call what
 //
