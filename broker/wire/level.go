@@ -121,7 +121,7 @@ func ParseWant(s string) (Want, error) {
 	}
 	number, flushed := strings.CutSuffix(rest, ":flushed")
 	n, err := strconv.ParseUint(number, 10, 32)
-	if err != nil || n > ReplicasMax {
+	if err != nil || n > ReplicasMax || strconv.FormatUint(n, 10) != number {
 		return Want{}, fmt.Errorf("%q: the number of replicas is between 2 and %d", s, ReplicasMax)
 	}
 	if n < 2 {

@@ -51,6 +51,11 @@ func readYAML(path string, into any) error {
 	if err != nil {
 		return err
 	}
+	return decodeYAML(path, b, into)
+}
+
+// decodeYAML is readYAML for a file's bytes.
+func decodeYAML(path string, b []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField())
 	if err := dec.Decode(into); err != nil {
 		return fmt.Errorf("%s: %w%s\nnothing was started or changed", path, err, nearest(err.Error(), into))
