@@ -1,225 +1,257 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"sort"
+	"strings"
 )
 
-// digest names a body. Every body that is sent is unique, so it names a message too.
-type digest [32]byte
-
-func digestOf(body []byte) digest { return sha256.Sum256(body) }
-
-// state is what the publisher knows about a message.
-type state uint8
-
-const (
-	unknown state = iota // sent, or about to be: no answer came
-	confirmed
-	refused
-)
-
-func (s state) String() string { return [...]string{"no answer", "confirmed", "refused"}[s] }
-
-// message is one that was handed to a publisher.
-type message struct {
-	stream, line int // which publisher, and its place among what that one sent
-	state        state
-	offset       uint64 // once confirmed
-	term         uint64
-	flushed      bool
-	seen         bool // found in the queue by a check
-}
-
-func (m *message) String() string { return fmt.Sprintf("message %d of publisher %d", m.line, m.stream) }
-
-// model is what the history allows the queue to hold.
+// model is what a history allows. It is told of every event in order and notes what contradicts those before.
+//
+// It never guesses. What was asked for without an answer may have been done or not, and is either until a look at the
+// queue decides; everything else has to be as it was answered.
 type model struct {
-	bodies    map[digest]*message
-	offsets   map[uint64]*message // confirmed at base or above
-	streams   map[int][]*message  // since the last complete check
-	base      uint64              // first offset that may still be there
-	maybeGone map[uint64]bool     // delivered to a consumer that died before its accept was answered
-	term      uint64              // greatest seen
-	counts    counts
+	now     uint64 // events so far
+	life    int
+	queues  map[uint64]*queue // by uid; those that may still be looked at
+	names   map[string]*registered
+	version uint64 // of the registry, highest seen
+	most    int    // one above the highest number of a message
+	wrong   []violation
+	counts  counts
 }
 
-// counts are for the live line and the summary.
+// counts are for the live line and the table.
 type counts struct {
-	written, flushed     int // confirmed, by what the answer said
-	refused, open, found int // without an answer; of these, found stored
+	messages, again                 int // sent, and sent again
+	accepted, written, flushed      int // answered, by evidence
+	refused, unknown                int // answered
+	deliveries, redeliveries        int
+	accepts, releases, rejects      int // settled for certain
+	settlesUnknown                  int
+	purges, purged, deletions, made int
+	mutations, conflicts            int
+	audits, present                 int
+	limited                         int // refused because a queue was full, or the message too large
+	crossed                         int // confirmed in a later life than they were sent in
+	found                           int // without an answer, and in the queue
 }
 
-// delivery is one message as a consumer got it.
-type delivery struct {
-	offset, term uint64
-	body         digest
+// violation is a contradiction: what kind, what exactly, and the history of what it is about.
+type violation struct {
+	kind, what string
+	history    []string
 }
+
+func (v *violation) Error() string {
+	s := v.kind + ": " + v.what
+	if len(v.history) > 0 {
+		s += "\n    " + strings.Join(v.history, "\n    ")
+	}
+	return s
+}
+
+// violationsMax bounds those that are kept: one mistake makes many.
+const violationsMax = 5
 
 func newModel() *model {
-	return &model{
-		bodies: make(map[digest]*message), offsets: make(map[uint64]*message), streams: make(map[int][]*message),
-		maybeGone: make(map[uint64]bool),
+	return &model{queues: make(map[uint64]*queue), names: make(map[string]*registered)}
+}
+
+// queue is one queue of one name.
+type queue struct {
+	place
+	messages  map[int]*message               // by number; those that may still be seen
+	offsets   map[uint64]*message            // those whose offset is known
+	sequences map[string]map[uint64]*message // by producer and sequence
+	producers map[string]*producing
+	streams   map[int][]*message // of producers without an id, since the last audit
+	purges    map[int]*purge     // since the last audit
+
+	sends    uint64 // messages sent so far
+	possible uint64 // how many may be in the queue: no fewer than are
+	backlog  int    // how many are, as far as it is known
+	base     books  // at the last audit
+	since    window // since the last audit
+
+	leaving bool     // its deletion was asked for
+	shut    uint64   // event after which nothing is taken any more; 0: not so
+	specs   []spec   // that may be in force, or were since the last audit
+	lines   []string // history of what is not about one message
+}
+
+// producing is what is known of a producer with an id.
+type producing struct{ sent, confirmed uint64 } // highest sequences
+
+// window counts what was settled since the last audit: certainly, and perhaps.
+type window struct {
+	accepted, rejected, released, purged                     uint64
+	maybeAccepted, maybeRejected, maybeReleased, maybePurged uint64
+}
+
+// message is one message of one queue.
+type message struct {
+	sent
+	sends, refusals uint64
+	confirmed       bool
+	accepted        bool // answered with no more than Accepted
+	open            int  // sendings without an answer
+	seen            bool // a queue showed it
+	located         bool // its offset and term are known
+	offset, term    uint64
+	first, last     uint64 // events of sending
+	life            int    // of the last sending
+	sendsBefore     uint64 // of its queue, when it was sent last
+	possibleBefore  uint64 // of its queue, then
+	floor           uint64 // the next attempt is at least this one
+	attempts        []*attempt
+	gone            bool // settled for good, for certain
+	over            bool // an audit did not find it: it must not be seen again, and may be asked for
+	finished        bool // it is never sent again
+	lines           []string
+}
+
+// attempt is one delivery of a message.
+type attempt struct {
+	n       uint64
+	settles int // asked for
+	verb    int
+	fate    fate // of the last settle
+	removal fate // done: it took the message out; unknown: it may have; refused: not
+}
+
+func (m *message) String() string {
+	who := fmt.Sprintf("stream %d", m.Stream)
+	if m.Producer != "" {
+		who = fmt.Sprintf("producer %s sequence %d", m.Producer, m.Seq)
+	}
+	return fmt.Sprintf("message %d (%s, %d bytes, queue %s uid %d)", m.Message, who, m.Length, m.Queue, m.UID)
+}
+
+// refusedOnly says that it was never anything but refused.
+func (m *message) refusedOnly() bool { return m.sends > 0 && m.sends == m.refusals }
+
+// apply takes the next event.
+func (m *model) apply(e event) {
+	m.now++
+	switch e := e.(type) {
+	case sent:
+		m.sent(e)
+	case answered:
+		m.answered(e)
+	case givenUp:
+		m.givenUp(e)
+	case opened:
+		m.opened(e)
+	case delivered:
+		m.delivered(e)
+	case settling:
+		m.settling(e)
+	case settled:
+		m.settled(e)
+	case purging:
+		m.purging(e)
+	case purged:
+		m.purged(e)
+	case trouble:
+		m.trouble(e)
+	case mutating:
+		m.mutating(e)
+	case mutated:
+		m.mutated(e)
+	case looked:
+		m.looked(e)
+	case started:
+		m.life = e.Life
+	case killed:
+		m.killed()
+	case audited:
+		m.audited(e)
+	default:
+		panic(fmt.Sprintf("bug: crash: an event of type %T", e))
 	}
 }
 
-// send notes a message before it is handed to its publisher.
-func (m *model) send(stream int, body []byte) *message {
-	d := digestOf(body)
-	if m.bodies[d] != nil {
-		panic("bug: crash: a body was sent twice")
+func (m *model) violate(kind string, history []string, format string, args ...any) {
+	if len(m.wrong) < violationsMax {
+		m.wrong = append(m.wrong, violation{kind, fmt.Sprintf(format, args...), append([]string(nil), history...)})
 	}
-	msg := &message{stream: stream, line: len(m.streams[stream])}
-	m.bodies[d] = msg
-	m.streams[stream] = append(m.streams[stream], msg)
-	m.counts.open++
-	return msg
 }
 
-// confirm notes the node's word that msg is stored at an offset.
-func (m *model) confirm(msg *message, offset, term uint64, flushed bool) error {
-	if other := m.offsets[offset]; other != nil {
-		return fmt.Errorf("LOST: offset %d was confirmed for %v, and then for %v", offset, other, msg)
-	}
-	if offset < m.base {
-		return fmt.Errorf("LOST: offset %d was confirmed for %v, and for a message that was settled", offset, msg)
-	}
-	msg.state, msg.offset, msg.term, msg.flushed = confirmed, offset, term, flushed
-	m.offsets[offset] = msg
-	m.counts.open--
-	if flushed {
-		m.counts.flushed++
-	} else {
-		m.counts.written++
-	}
-	return nil
+// against notes a contradiction about one message.
+func (m *model) against(msg *message, kind, format string, args ...any) {
+	m.violate(kind, msg.lines, "%v: %s", msg, fmt.Sprintf(format, args...))
 }
 
-// refuse notes the node's word that msg is not stored.
-func (m *model) refuse(msg *message) {
-	msg.state = refused
-	m.counts.open--
-	m.counts.refused++
+// linesMax bounds a history; its end is what is looked at.
+const linesMax = 60
+
+func (m *model) tell(msg *message, format string, args ...any) {
+	if len(msg.lines) == linesMax {
+		msg.lines = append(msg.lines[:linesMax/2], msg.lines[linesMax/2+1:]...)
+	}
+	msg.lines = append(msg.lines, fmt.Sprintf("%7d life %d: ", m.now, m.life)+fmt.Sprintf(format, args...))
 }
 
-// check compares what a consumer was given, in order, with what the queue must and may hold below end. It returns the
-// first contradiction.
-func (m *model) check(got []delivery, end uint64) error {
-	next := m.base
-	for _, d := range got {
-		for ; next < d.offset; next++ {
-			if err := m.absent(next); err != nil {
-				return err
-			}
+func (m *model) tellQueue(q *queue, format string, args ...any) {
+	if len(q.lines) == linesMax {
+		q.lines = append(q.lines[:linesMax/2], q.lines[linesMax/2+1:]...)
+	}
+	q.lines = append(q.lines, fmt.Sprintf("%7d life %d: ", m.now, m.life)+fmt.Sprintf(format, args...))
+}
+
+func newQueue(p place, s spec) *queue {
+	return &queue{
+		place: p, messages: make(map[int]*message), offsets: make(map[uint64]*message),
+		sequences: make(map[string]map[uint64]*message), producers: make(map[string]*producing),
+		streams: make(map[int][]*message), purges: make(map[int]*purge), specs: []spec{s},
+	}
+}
+
+// known returns the queue that an event is about.
+func (m *model) known(p place) *queue {
+	q := m.queues[p.UID]
+	if q == nil || q.Queue != p.Queue {
+		panic(fmt.Sprintf("bug: crash: an event of queue %s uid %d, which nobody made", p.Queue, p.UID))
+	}
+	return q
+}
+
+// forget drops a message that must never be seen again: who sees it finds no record of it.
+func (q *queue) forget(msg *message) {
+	delete(q.messages, msg.Message)
+	if msg.located && q.offsets[msg.offset] == msg {
+		delete(q.offsets, msg.offset)
+	}
+	if msg.Producer != "" {
+		delete(q.sequences[msg.Producer], msg.Seq)
+	}
+}
+
+// numbers are the queue's messages in order of sending.
+func (q *queue) numbers() []*message {
+	list := make([]*message, 0, len(q.messages))
+	for _, msg := range q.messages {
+		list = append(list, msg)
+	}
+	sort.Slice(list, func(i, k int) bool { return list[i].Message < list[k].Message })
+	return list
+}
+
+// killed: nothing that was asked of a queue whose deletion is committed is taken from now on.
+func (m *model) killed() {
+	for _, q := range m.queues {
+		if n := m.names[q.Queue]; q.shut == 0 && n != nil && n.last != nil && n.last.UID == q.UID && n.last.Deleting {
+			q.shut = m.now
 		}
-		if d.offset != next {
-			return fmt.Errorf("offset %d was delivered after %d", d.offset, next-1)
-		}
-		if d.offset >= end {
-			return fmt.Errorf("offset %d was delivered, though the newest message was confirmed at %d", d.offset, end-1)
-		}
-		if err := m.present(d); err != nil {
-			return err
-		}
-		next++
 	}
-	for ; next < end; next++ {
-		if err := m.absent(next); err != nil {
-			return err
-		}
-	}
-	for offset, msg := range m.offsets {
-		if offset >= end {
-			return fmt.Errorf("LOST: %v was confirmed at offset %d, the queue ends at %d", msg, offset, end)
-		}
-	}
-	return nil
 }
 
-// absent judges an offset that was not delivered.
-func (m *model) absent(offset uint64) error {
-	if m.maybeGone[offset] {
-		return nil
+// trouble judges whether an error has a reason.
+func (m *model) trouble(e trouble) {
+	q := m.known(e.place)
+	m.tellQueue(q, "%s: %v %s", e.Doing, e.Code, e.Text)
+	if why := m.unexpected(q, e.Code); why != "" {
+		m.violate("UNEXPECTED", q.lines, "queue %s uid %d: %s: %v %s: %s", q.Queue, q.UID, e.Doing, e.Code, e.Text, why)
 	}
-	if msg := m.offsets[offset]; msg != nil {
-		return fmt.Errorf("LOST: %v was confirmed at offset %d and is not there", msg, offset)
-	}
-	return fmt.Errorf("offset %d was not delivered: offsets are dense", offset)
-}
-
-// present judges one delivery.
-func (m *model) present(d delivery) error {
-	msg := m.bodies[d.body]
-	expected := m.offsets[d.offset]
-	switch {
-	case msg == nil && expected != nil:
-		return fmt.Errorf("CHANGED: offset %d was confirmed for %v and holds bytes that nobody sent", d.offset, expected)
-	case msg == nil:
-		return fmt.Errorf("INVENTED: offset %d holds bytes that nobody sent", d.offset)
-	case msg.state == refused:
-		return fmt.Errorf("REFUSED BUT STORED: offset %d holds %v", d.offset, msg)
-	case expected != nil && expected != msg:
-		return fmt.Errorf("CHANGED: offset %d was confirmed for %v and holds %v", d.offset, expected, msg)
-	case msg.state == confirmed && msg.offset != d.offset:
-		return fmt.Errorf("MOVED: %v was confirmed at offset %d and is at %d", msg, msg.offset, d.offset)
-	case msg.seen && msg.offset != d.offset:
-		return fmt.Errorf("TWICE: %v is at offsets %d and %d", msg, msg.offset, d.offset)
-	case msg.state == confirmed && msg.term != d.term:
-		return fmt.Errorf("%v was confirmed in term %d and is delivered as of term %d", msg, msg.term, d.term)
-	}
-	if msg.state == unknown && !msg.seen {
-		m.counts.found++
-	}
-	msg.seen, msg.offset, msg.term = true, d.offset, d.term
-	m.term = max(m.term, d.term)
-	return nil
-}
-
-// order judges each publisher's messages once a complete check has marked what is stored: they lie in the order of
-// sending, and what was sent before a stored one is stored too, unless it was refused.
-func (m *model) order() error {
-	ids := make([]int, 0, len(m.streams))
-	for id := range m.streams {
-		ids = append(ids, id)
-	}
-	sort.Ints(ids)
-	for _, id := range ids {
-		var missing, last *message
-		for _, msg := range m.streams[id] {
-			switch {
-			case !msg.seen && msg.state == refused:
-			case !msg.seen:
-				missing = msg
-			case missing != nil:
-				return fmt.Errorf("GAP: %v is stored, %v was sent before it and is not", msg, missing)
-			case last != nil && last.offset >= msg.offset:
-				return fmt.Errorf("ORDER: %v is at offset %d, %v at %d", last, last.offset, msg, msg.offset)
-			default:
-				last = msg
-			}
-		}
-	}
-	return nil
-}
-
-// settled notes that everything below limit was accepted and that the node answered that it was.
-func (m *model) settled(limit uint64) {
-	m.base = limit
-	clear(m.offsets)
-	clear(m.maybeGone)
-	clear(m.streams)
-	clear(m.bodies)
-}
-
-// interrupted notes deliveries whose accepts may or may not have been taken. What was delivered has to be
-// right even so.
-func (m *model) interrupted(got []delivery) error {
-	for _, d := range got {
-		if err := m.present(d); err != nil {
-			return err
-		}
-		m.maybeGone[d.offset] = true
-	}
-	return nil
 }

@@ -8,16 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weida/broker/client"
-	"weida/broker/wire"
 )
-
-const queue = "demo"
 
 // options of a run; each field's flag or variable is in main.go.
 type options struct {
@@ -27,238 +24,251 @@ type options struct {
 	loadMS int       // longest load before a kill
 	live   io.Writer // the live line; nil for none
 	// tamper spoils the data directory between a kill and the next start; nil for none. It shows that the check sees.
-	tamper func(data string) error
+	tamper func(data string, kills int) error
+	record func(event) // is given the history, in order; nil for none
 }
 
-// run is one node with its model.
+// run is one node with those who work on it, and the model of both.
 type run struct {
 	o       options
 	rng     *rand.Rand
 	dir     string // everything of this run
 	node    *node
-	streams int
+	gate    *gate
+	slots   []*slot
+	workers sync.WaitGroup
 	kills   int
+	lives   int
+	began   time.Time
+	numbers atomic.Int64
+	streams atomic.Int64
+	wrong   chan struct{} // closed at the first violation
 
-	mu     sync.Mutex
-	model  *model // guarded by mu while publishers run
-	failed error  // guarded by mu; answers that contradict
+	mu      sync.Mutex
+	model   *model   // guarded by mu
+	journal *journal // guarded by mu
+	failed  error    // guarded by mu; of the journal
 }
+
+// plans are the names of a run's queues and what is done with them.
+var plans = map[string]plan{
+	"steady":  {durability: "flushed"},
+	"written": {durability: "written", purges: true},
+	"purged":  {durability: "flushed", purges: true},
+	"limited": {durability: "flushed", limits: true},
+	"reborn":  {durability: "flushed", reborn: true, purges: true},
+	"again":   {durability: "flushed", reborn: true, limits: true},
+}
+
+var planNames = []string{"steady", "written", "purged", "limited", "reborn", "again"}
 
 // crash does a whole run. On an error the run's directory is kept, and the error names it.
 func crash(o options) (c counts, err error) {
-	r := &run{o: o, rng: rand.New(rand.NewPCG(o.seed, 1)), model: newModel()}
-	r.dir = filepath.Join(o.dir, fmt.Sprintf("crash-artefacts-%d", o.seed))
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+	r := &run{
+		o: o, rng: rand.New(rand.NewPCG(o.seed, 1)), model: newModel(), gate: newGate(),
+		wrong: make(chan struct{}),
+	}
+	if r.dir, err = filepath.Abs(filepath.Join(o.dir, fmt.Sprintf("crash-artefacts-%d", o.seed))); err != nil {
 		return c, err
 	}
-	if r.dir, err = filepath.Abs(r.dir); err != nil {
-		return c, err
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return c, fmt.Errorf("%w; what an earlier run kept is not touched: move it away, or take another seed", err)
 	}
 	said, err := os.Create(filepath.Join(r.dir, "node.out"))
 	if err != nil {
 		return c, err
 	}
+	defer func() { _ = said.Close() }() // for people to read
 	bin, err := build(r.dir)
 	if err != nil {
-		return c, errors.Join(err, said.Close(), os.RemoveAll(r.dir))
+		return c, errors.Join(err, os.RemoveAll(r.dir))
 	}
 	r.node = &node{bin: bin, dir: filepath.Join(r.dir, "node"), said: said}
-	if err = r.loop(); err == nil {
-		err = r.last()
+	if r.journal, err = newJournal(r.dir); err != nil {
+		return c, err
 	}
-	if r.node.cmd != nil && r.node.alive() {
-		err = errors.Join(err, r.node.kill())
+	if err = r.node.prepare(); err == nil {
+		err = r.play()
 	}
-	err = errors.Join(err, said.Close())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = errors.Join(err, r.failed, r.journal.close())
+	for i := range r.model.wrong {
+		err = errors.Join(err, &r.model.wrong[i])
+	}
 	if err != nil {
-		err = errors.Join(err, r.history())
 		return r.model.counts, fmt.Errorf("seed %d, after %d kills: %w\nkept: %s", o.seed, r.kills, err, r.dir)
 	}
 	return r.model.counts, os.RemoveAll(r.dir)
 }
 
-// loop alternates: start, check what the life before left, load, kill.
+// play starts those who work on the node, and gives them one life of it after another.
+func (r *run) play() (err error) {
+	defer func() {
+		r.gate.ended()
+		r.gate.close()
+		if r.node.cmd != nil && r.node.alive() {
+			err = errors.Join(err, r.node.kill())
+		}
+		r.workers.Wait()
+	}()
+	r.began = time.Now()
+	worker := uint64(10)
+	draw := func() *rand.Rand {
+		worker++
+		return rand.New(rand.NewPCG(r.o.seed, worker))
+	}
+	for _, name := range planNames {
+		s := &slot{name: name, plan: plans[name]}
+		r.slots = append(r.slots, s)
+		g := &manager{r: r, slot: s, rng: draw()}
+		r.workers.Go(g.work)
+		for _, id := range []string{"", "p1", "p2"} {
+			p := &producer{r: r, slot: s, rng: draw(), id: id}
+			r.workers.Go(p.work)
+		}
+		for _, own := range []string{"c1", "c2"} {
+			k := &consumer{r: r, slot: s, rng: draw(), own: own}
+			r.workers.Go(k.work)
+		}
+	}
+	if err := r.loop(); err != nil || r.contradicted() {
+		return err
+	}
+	return r.last()
+}
+
+// loop alternates: start, now and then look at everything, load, kill.
 func (r *run) loop() error {
-	for r.kills < r.o.kills {
-		if err := r.begin(); err != nil {
+	for audit := 0; r.kills < r.o.kills; audit++ {
+		if err := r.begin(true); err != nil {
 			return err
 		}
-		if err := r.check(r.rng.IntN(6) == 0); err != nil {
-			return err
+		if audit > 2 && r.rng.IntN(8) == 0 || audit == 12 {
+			audit = 0
+			if _, err := r.audit(false); err != nil {
+				return err
+			}
+			r.gate.resume()
 		}
-		if !r.node.alive() {
-			continue // the check was struck
+		r.gate.begin()
+		most := r.o.loadMS * 1000
+		if r.rng.IntN(10) == 0 {
+			most *= 4
 		}
-		if err := r.load(time.Duration(r.rng.IntN(r.o.loadMS*1000)) * time.Microsecond); err != nil {
+		select {
+		case <-time.After(time.Duration(r.rng.IntN(most)) * time.Microsecond):
+		case <-r.wrong:
+		}
+		if err := r.strike(); err != nil {
 			return err
 		}
 		r.report()
+		if r.contradicted() {
+			return nil
+		}
 	}
 	return nil
 }
 
-// begin starts the node; now and then it is killed on the way up, once or more.
-func (r *run) begin() error {
-	for r.kills < r.o.kills && r.rng.IntN(8) == 0 {
+// begin starts the node; with strikes it is now and then killed on the way up, once or more.
+func (r *run) begin(strikes bool) error {
+	for strikes && r.kills > 0 && r.kills < r.o.kills && r.rng.IntN(8) == 0 {
 		if err := r.node.launch(); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(r.rng.IntN(60_000)) * time.Microsecond)
-		if err := r.struck(); err != nil {
+		time.Sleep(time.Duration(r.rng.IntN(80_000)) * time.Microsecond)
+		if err := r.strike(); err != nil {
 			return err
 		}
 	}
 	if r.o.tamper != nil && r.kills > 0 {
-		if err := r.o.tamper(filepath.Join(r.node.dir, "n1")); err != nil {
+		if err := r.o.tamper(r.node.data(), r.kills); err != nil {
 			return err
 		}
 	}
-	return r.node.start()
+	err := r.node.start()
+	var ended *endedError
+	for tries := 0; errors.As(err, &ended) && r.node.addressTaken() && tries < 10; tries++ {
+		if err = r.node.configure("127.0.0.1:0", "127.0.0.1:0"); err == nil {
+			err = r.node.start()
+		}
+	}
+	if err == nil {
+		r.lives++
+		r.note(started{r.lives})
+	}
+	return err
 }
 
-func (r *run) struck() error {
+// strike is the kill.
+func (r *run) strike() error {
 	r.kills++
-	return r.node.kill()
+	err := r.node.kill()
+	r.note(killed{r.lives})
+	r.gate.ended()
+	return err
 }
 
-// check publishes a marker, reads and accepts everything up to it, and compares. With strike, the node is killed while
-// the consumer reads: what the consumer had got by then may be settled or not, and the rest has to come back.
-func (r *run) check(strike bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), workMax)
-	defer cancel()
-	c, err := r.node.dial(ctx)
-	if err != nil {
-		return fmt.Errorf("dial: %w", err)
+func (r *run) contradicted() bool {
+	select {
+	case <-r.wrong:
+		return true
+	default:
+		return false
 	}
-	defer c.Close()
-	end, marker, err := r.marker(ctx, c)
-	if err != nil {
-		return err
-	}
-	var killed chan error
-	if strike {
-		killed = make(chan error, 1)
-		delay := time.Duration(r.rng.IntN(r.o.loadMS*1000)) * time.Microsecond
-		go func() {
-			time.Sleep(delay)
-			killed <- r.struck()
-			cancel()
-		}()
-	}
-	got, err := r.consume(ctx, c, marker)
-	if strike {
-		if killErr := <-killed; killErr != nil {
-			return killErr
-		}
-	}
-	if strike && err != nil {
-		return r.model.interrupted(got)
-	}
-	if checkErr := r.model.check(got, end); checkErr != nil || err != nil {
-		return errors.Join(checkErr, err)
-	}
-	if err := r.model.order(); err != nil {
-		return err
-	}
-	r.model.settled(end)
-	return nil
 }
 
-// marker publishes a message that ends what there is to check: the queue ends behind it.
-func (r *run) marker(ctx context.Context, c *client.Client) (end uint64, d digest, err error) {
-	r.streams++
-	p := &publisher{r: r, stream: r.streams, want: wire.Stored(wire.Written)}
-	body := fmt.Appendf(nil, "marker %d of seed %d", p.stream, r.o.seed)
-	prod, err := c.Producer(ctx, queue, client.ProducerOptions{Want: p.want})
-	if err != nil {
-		return 0, d, fmt.Errorf("publish the marker: %w", err)
+// number is one that names a message or an operation.
+func (r *run) number() int { return int(r.numbers.Add(1)) }
+
+func (r *run) stream() int { return int(r.streams.Add(1)) }
+
+func (r *run) registry() *registry { return newRegistry(r.node.adminAt()) }
+
+// note tells the model of an event.
+func (r *run) note(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.model.wrong)
+	r.model.apply(e)
+	if r.o.record != nil {
+		r.o.record(e)
 	}
-	msg := r.sent(p.stream, body)
-	res, err := prod.Publish(ctx, client.Message{Body: bytes.NewReader(body), Length: int64(len(body))})
-	if err = errors.Join(err, prod.Close(ctx)); err != nil {
-		return 0, d, fmt.Errorf("publish the marker: %w", err)
+	r.failed = errors.Join(r.failed, r.journal.add(r.model.now, e))
+	if before == 0 && (len(r.model.wrong) > 0 || r.failed != nil) && !r.contradicted() {
+		close(r.wrong)
 	}
-	r.answered(p, msg, res)
-	if msg.state != confirmed {
-		return 0, d, errors.Join(fmt.Errorf("the marker was not confirmed: %s %w", res.Outcome, res.Err), r.failed)
-	}
-	return msg.offset + 1, digestOf(body), r.failed
 }
 
-// consume reads and accepts everything up to the marker. Without an error every accept was answered.
-func (r *run) consume(ctx context.Context, c *client.Client, marker digest) (got []delivery, err error) {
-	k, err := c.Consumer(ctx, queue, client.ConsumerOptions{Credit: 1 + r.rng.IntN(2000)})
-	if err != nil {
-		return nil, fmt.Errorf("consume: %w", err)
+// odd notes an error that a client got, unless it is that of its own end.
+func (r *run) odd(p place, doing string, err error) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, client.ErrClosed) {
+		return
 	}
-	defer k.Close()
-	for d, err := range k.Deliveries(ctx) {
-		if err != nil {
-			return got, fmt.Errorf("consume: %w", err)
-		}
-		body, err := io.ReadAll(d.Body())
-		if err != nil {
-			return got, fmt.Errorf("consume: body at offset %d: %w", d.Offset, err)
-		}
-		if int64(len(body)) != d.Length {
-			return got, fmt.Errorf("consume: offset %d: %d bytes of %d", d.Offset, len(body), d.Length)
-		}
-		// Noted before the accept: from then on it may be gone.
-		got = append(got, delivery{d.Offset, d.Term, digestOf(body)})
-		if err := d.Accept(ctx); err != nil {
-			return got, fmt.Errorf("accept offset %d: %w", d.Offset, err)
-		}
-		if got[len(got)-1].body == marker {
-			break
-		}
-	}
-	if ctx.Err() != nil {
-		return got, fmt.Errorf("consume: %w after %d messages", ctx.Err(), len(got))
-	}
-	stale, err := k.Flush(ctx)
-	if err == nil && len(stale) > 0 {
-		err = fmt.Errorf("an accept was refused: offset %d attempt %d: %w", stale[0].Offset, stale[0].Attempt, stale[0].Err)
-	}
-	return got, err
+	r.note(trouble{place: p, Doing: doing, Code: codeOf(err), Text: err.Error()})
 }
 
-// last checks once more, stops the node in order and verifies its files offline.
-func (r *run) last() error {
-	if err := r.begin(); err != nil {
-		return err
+// backlog is how many messages a queue holds, about.
+func (r *run) backlog(uid uint64) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.model.queues[uid]; q != nil {
+		return q.backlog
 	}
-	if err := r.check(false); err != nil {
-		return err
-	}
-	if err := r.node.stop(); err != nil {
-		return err
-	}
-	out, err := exec.Command(r.node.bin, "log", "verify", filepath.Join(r.node.dir, "n1")).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("log verify: %w\n%s", err, out)
-	}
-	r.report()
-	return nil
+	return 0
 }
 
 func (r *run) report() {
 	if r.o.live == nil {
 		return
 	}
+	r.mu.Lock()
 	c := r.model.counts
-	fmt.Fprintf(r.o.live, "\rkill %d of %d · seed %d · confirmed %d written, %d flushed · refused %d · no answer %d, "+
-		"%d of them stored \x1b[K", r.kills, r.o.kills, r.o.seed, c.written, c.flushed, c.refused, c.open, c.found)
-}
-
-// history keeps what the model knew when a contradiction showed.
-func (r *run) history() error {
+	r.mu.Unlock()
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "base %d, %d offsets that may be gone\n", r.model.base, len(r.model.maybeGone))
-	for stream := 1; stream <= r.streams; stream++ {
-		for _, msg := range r.model.streams[stream] {
-			fmt.Fprintf(&b, "%v: %v offset %d term %d flushed %v seen %v\n", msg, msg.state, msg.offset, msg.term,
-				msg.flushed, msg.seen)
-		}
-	}
-	return os.WriteFile(filepath.Join(r.dir, "history"), b.Bytes(), 0o600)
+	fmt.Fprintf(&b, "\rkill %d of %d · seed %d · %.2f s a kill · %d messages, %d deliveries, %d settled, %d purges, "+
+		"%d deletions \x1b[K", r.kills, r.o.kills, r.o.seed, time.Since(r.began).Seconds()/float64(r.kills), c.messages,
+		c.deliveries, c.accepts+c.rejects, c.purges, c.deletions)
+	_, _ = r.o.live.Write(b.Bytes()) // nobody has to look
 }
