@@ -218,12 +218,29 @@ func (q *nodeQueue) settledNow() uint64 {
 	return k.Accepted + k.Rejected
 }
 
+// drained says how far consumers have come. A settle that has no answer yet counts as a message that is
+// left: who sent it has to learn of it before the streams end.
 func (q *nodeQueue) drained() control.Drain {
+	unanswered := q.unansweredSettles() // first: a settle is counted here until it is answered
 	var k queue.Counts
 	q.read(func(s *queue.State) { k = s.Counts() })
 	d := control.Drain{Unsettled: k.Unsettled, Left: k.Ready + k.Unsettled}
 	if before := q.settledBefore.Load(); before > 0 {
 		d.Settled = k.Accepted + k.Rejected - (before - 1)
 	}
+	if d.Left == 0 {
+		d.Left = unanswered
+	}
 	return d
+}
+
+func (q *nodeQueue) unansweredSettles() (n uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range q.consumers {
+		c.mu.Lock()
+		n += uint64(c.settling)
+		c.mu.Unlock()
+	}
+	return n
 }
