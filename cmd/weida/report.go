@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -220,6 +221,17 @@ func (r *pubReport) known(err error) bool {
 		}
 	}
 	return false
+}
+
+// distinct joins errors, each text once.
+func distinct(errs ...error) error {
+	var left []error
+	for _, e := range flat(errors.Join(errs...)) {
+		if !slices.ContainsFunc(left, func(l error) bool { return l.Error() == e.Error() }) {
+			left = append(left, e)
+		}
+	}
+	return errors.Join(left...)
 }
 
 // flat takes joined errors apart.

@@ -98,23 +98,20 @@ func sub(cmd *cobra.Command, name string, f subFlags) error {
 	if len(stale) > 0 {
 		ferr = errors.Join(ferr, &exitError{status: statusRefused})
 	}
-	return errors.Join(err, out.Flush(), ferr)
+	return distinct(err, out.Flush(), ferr)
 }
 
-func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFlags, settle settler) error {
+// consume prints and settles until the deliveries end. Only what left this process is settled.
+func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFlags, settle settler) (err error) {
+	t := newTaker(context.WithoutCancel(ctx), out, settle)
+	defer func() { err = distinct(err, t.end()) }()
 	open := 0
 	for d, err := range k.Deliveries(ctx) {
 		if err != nil {
 			return err
 		}
-		if err := write(d, out, f.out, f.json); err != nil {
-			return err
-		}
-		// Only what left this process may be settled.
-		if err := out.Flush(); err != nil {
-			return err
-		}
-		if err := settle(d, context.WithoutCancel(ctx)); err != nil {
+		err = t.take(d, func(out *bufio.Writer) error { return write(d, out, f.out, f.json) })
+		if err != nil {
 			return err
 		}
 		if open++; f.settle == "none" && open == queue.UnsettledMax && f.count != uint64(open) {
