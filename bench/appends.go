@@ -14,16 +14,18 @@ import (
 
 // The ways of appending, by the names they have in tables.
 const (
-	storeWay   = "wal"
-	plainWay   = "append + fdatasync, a goroutine per log"
-	plainWayPA = "the same, preallocated files"
+	storeWay    = "wal"
+	plainWay    = "append + fdatasync, a goroutine per log"
+	plainWayPA  = "the same, preallocated files"
+	togetherWay = "write to all, one syncfs, no log"
 )
 
 const appendBytes = 256
 
 // benchAppends lets n writers append to a log each, every one waiting for its message to be flushed before the next, on
-// the store and in two plain ways: files that grow, and files whose blocks are reserved and written over. The three
-// take turns.
+// the store and in two plain ways: files that grow, and files whose blocks are reserved and written over. A third way
+// has no writers: it is what the file system does with one file per log when all messages come at once, and shows how much
+// of the distance is the log's own. The four take turns.
 func benchAppends(dir string, n int, sz sizes) (rows []appendRow, err error) {
 	dir = filepath.Join(dir, fmt.Sprintf("appends-%d", n))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -46,13 +48,18 @@ func benchAppends(dir string, n int, sz sizes) (rows []appendRow, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, growing.close(), reserved.close()) }()
+	together, err := newPlain(filepath.Join(dir, "together"), n, max(1<<20, plainAllocate/int64(n)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, growing.close(), reserved.close(), together.close()) }()
 	ways := []struct {
 		name string
 		run  func(time.Duration) (float64, error)
 	}{
 		{plainWay, growing.run},
 		{plainWayPA, reserved.run},
+		{togetherWay, together.runTogether},
 		{storeWay, func(d time.Duration) (float64, error) { return fleet.run(d, r.flusher.Failed()) }},
 	}
 	d := time.Duration(sz.appendMillis) * time.Millisecond
@@ -160,6 +167,32 @@ func (p *plainLogs) run(d time.Duration) (float64, error) {
 	}
 	wg.Wait()
 	return float64(count.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
+}
+
+// runTogether writes to all files from one goroutine and then flushes them with one call, again and again.
+func (p *plainLogs) runTogether(d time.Duration) (rate float64, err error) {
+	root, err := fsync.OS().OpenDir(p.dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	buf := make([]byte, appendBytes)
+	count := 0
+	began := time.Now()
+	for time.Since(began) < d {
+		for i, f := range p.files {
+			buf[0] = byte(p.pos[i]>>8) | 1
+			if _, err := f.WriteAt(buf, p.pos[i]); err != nil {
+				return 0, err
+			}
+			p.pos[i] += appendBytes
+		}
+		if err := root.SyncFS(); err != nil {
+			return 0, err
+		}
+		count += len(p.files)
+	}
+	return float64(count) / time.Since(began).Seconds(), nil
 }
 
 func (p *plainLogs) close() error {

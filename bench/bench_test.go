@@ -100,7 +100,7 @@ func TestWAL(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rounds) != 2*5 || len(r.Appends) != 2*3 || r.Memory == nil || r.Reopen == nil || r.After.P50 == 0 {
+	if len(r.Rounds) != 6+5 || len(r.Appends) != 2*4 || r.Memory == nil || r.Reopen == nil || r.After.P50 == 0 {
 		t.Errorf("parts are missing: %s", out.Bytes())
 	}
 	var text bytes.Buffer
