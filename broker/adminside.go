@@ -107,7 +107,7 @@ func (n *Node) Live(uid uint64) (admin.Live, bool) {
 	})
 	live.In, live.Ready, live.Unsettled = k.In, k.Ready, k.Unsettled
 	live.Accepted, live.Rejected, live.Purged = k.Accepted, k.Rejected, k.Purged
-	live.Released, live.Bytes = k.Released, k.Bytes
+	live.Released, live.Bytes = k.Released, k.Bytes-queue.MessageCost*(k.Ready+k.Unsettled)
 	q.mu.Lock()
 	live.Consumers = len(q.consumers)
 	q.mu.Unlock()
