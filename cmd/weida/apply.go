@@ -117,10 +117,13 @@ func putAll(cmd *cobra.Command, all []*manifest, o putOptions, asJSON bool) erro
 	return r.end(cmd.Context(), len(all))
 }
 
-// done waits until the generation that was asked for, or a later one, is done. Why it is not is told as
-// often as the reason changes.
+// patienceTold is how often a node is asked before people are told why it takes so long: about a second.
+const patienceTold = 7
+
+// done waits until the generation that was asked for, or a later one, is done. Where that takes long, why
+// it is not done is told as often as the reason changes.
 func done(ctx context.Context, a *api, asked *item) (it *item, err error) {
-	k, reason := kindOf(asked.Kind), fmt.Sprint(asked.Status.Conditions)
+	k, reason, tries := kindOf(asked.Kind), "", 0
 	err = poll(ctx, func() (bool, error) {
 		it, err = a.get(ctx, k, asked.Metadata.Name)
 		switch {
@@ -131,7 +134,8 @@ func done(ctx context.Context, a *api, asked *item) (it *item, err error) {
 		case it.Status.ObservedGeneration >= asked.Metadata.Generation && it.Status.Phase != control.Pending:
 			return true, nil
 		}
-		if now := fmt.Sprint(it.Status.Conditions); now != reason {
+		tries++
+		if now := fmt.Sprint(it.Status.Conditions); tries > patienceTold && now != reason {
 			reason = now
 			warn(k, it)
 		}
@@ -241,7 +245,9 @@ func (r *answers) tell(k kindInfo, name, result string, it *item, err error) boo
 		}
 	case err == nil:
 		fmt.Fprintf(r.out, "%s/%s %s\n", k.word, name, result)
-		warn(k, it)
+		if it != nil && !it.Changed { // else the node has only just heard of it
+			warn(k, it)
+		}
 	}
 	return err == nil || status(err) != statusUnreachable
 }

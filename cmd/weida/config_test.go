@@ -25,7 +25,8 @@ func TestNodeFileKeys(t *testing.T) {
 
 // Any bytes are a node file or an error, and what was read is written in a form that reads the same.
 func FuzzNodeFile(f *testing.F) {
-	f.Add([]byte("name: n1\ndata: n1\nlisten: 127.0.0.1:0\nadmin: 127.0.0.1:0\ntrust:\n- fingerprint: sha256:00\n  role: admin\n"))
+	f.Add([]byte("name: n1\ndata: n1\nlisten: 127.0.0.1:0\nadmin: 127.0.0.1:0\n" +
+		"trust:\n- fingerprint: sha256:00\n  role: admin\n"))
 	f.Add([]byte("{name: n1, messageMax: 100}"))
 	f.Add([]byte("name: &a [*a]"))
 	f.Add([]byte("queues: [demo]"))
