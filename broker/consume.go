@@ -51,7 +51,10 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 		return
 	}
 	defer q.leave()
-	c.abort = func() { stream.CancelRead(0) }
+	c.abort = func() {
+		stream.CancelRead(0)
+		hurry(stream)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	go func() { // ends with ctx
 		select {
@@ -79,7 +82,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 // run reads the client's frames while two goroutines write: one deliveries, one the answers to
 // settles, which do not wait for a body that the client will read later. They write whole frames.
 func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, r *wire.Reader) *wire.Error {
-	out := &sharedWriter{w: stream}
+	out := &sharedWriter{stream: stream}
 	var writers sync.WaitGroup
 	writers.Go(func() { c.deliver(ctx, out); stream.CancelRead(0) })
 	writers.Go(func() {
@@ -91,6 +94,7 @@ func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, 
 	c.end()
 	cancel()
 	c.out.close()
+	hurry(stream) // what it has goes back to the queue, whether it reads or not
 	writers.Wait()
 	if failure := c.failed(); failure != nil {
 		return failure
@@ -101,16 +105,21 @@ func (c *consumer) run(ctx context.Context, cancel func(), stream *quic.Stream, 
 	return err
 }
 
-// sharedWriter lets several goroutines write; each Write is whole.
+// sharedWriter lets several goroutines write; each Write is whole. Behind one that failed nothing can be
+// understood, so it ends the stream.
 type sharedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu     sync.Mutex
+	stream *quic.Stream
 }
 
 func (s *sharedWriter) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.w.Write(b)
+	n, err := s.stream.Write(b)
+	if err != nil {
+		s.stream.CancelWrite(0)
+	}
+	return n, err
 }
 
 func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -24,6 +25,7 @@ type producer struct {
 	queue   *nodeQueue
 	want    wire.Want
 	out     *outbox
+	reading context.Context // ends when no more bodies are read: with the session, the node's work or the queue
 
 	mu    sync.Mutex
 	count int   // guarded by mu; messages without an answer
@@ -44,24 +46,30 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 		return
 	}
 	defer p.queue.leave()
+	reading, stop := context.WithCancel(ctx)
+	p.reading = reading
+	defer stop()
+	defer context.AfterFunc(s.node.work, stop)()
 	p.out.add(opened)
 	p.wake()
-	var writer sync.WaitGroup
+	var writer, watch sync.WaitGroup
 	writer.Go(func() {
 		if err := p.out.run(stream); err != nil {
 			stream.CancelRead(0) // the client is gone; the reader ends, too
+			stream.CancelWrite(0)
 		}
 	})
 	ended := make(chan struct{})
-	writer.Go(func() { // when the queue goes, what has arrived is answered and no more is read
+	watch.Go(func() { // when the queue goes, what has arrived is answered and no more is read
 		select {
 		case <-p.queue.gone:
+			stop()
 			stream.CancelRead(quic.StreamErrorCode(wire.QueueDeleted))
+			hurry(stream)
 		case <-ended:
 		}
 	})
 	err := p.read(ctx, r)
-	close(ended)
 	if answered := p.drain(ctx); err == nil && answered {
 		err = p.whyEnded()
 	}
@@ -70,6 +78,16 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 	}
 	p.out.close()
 	writer.Wait()
+	close(ended)
+	watch.Wait()
+}
+
+// hurry gives the client stopPatience to read what is written to it: it must not hold up what waits for
+// the stream's end.
+func hurry(stream *quic.Stream) {
+	if err := stream.SetWriteDeadline(time.Now().Add(stopPatience)); err != nil {
+		stream.CancelWrite(0)
+	}
 }
 
 // whyEnded says why this side ended a stream on which everything that was read has its answer.
@@ -176,7 +194,7 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 	if err := p.admit(m, msg); err != nil {
 		p.refused(msg.seq, err)
 		if m.Large {
-			p.session.refuseBody(ctx, m.Stream, err.Code)
+			p.session.refuseBody(p.reading, m.Stream, err.Code)
 		}
 		return
 	}
@@ -187,7 +205,7 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 	}
 	if m.Large {
 		p.propose(ctx) // what came before it does not wait for the body
-		body, err := p.receive(ctx, m)
+		body, err := p.receive(m)
 		if err != nil {
 			p.answered(1, msg.size)
 			p.refused(msg.seq, err)

@@ -15,26 +15,34 @@ import (
 )
 
 // receive reads a large body from its stream into a file, in pieces.
-func (p *producer) receive(ctx context.Context, m *wire.Publish) (raftstore.BodyWriter, *wire.Error) {
-	waiting, cancel := context.WithTimeout(ctx, bodyStall)
+func (p *producer) receive(m *wire.Publish) (raftstore.BodyWriter, *wire.Error) {
+	waiting, cancel := context.WithTimeout(p.reading, bodyStall)
 	defer cancel()
 	stream, err := p.session.bodies.Take(waiting, m.Stream)
 	if err != nil {
+		if why := p.whyEnded(); why != nil {
+			return nil, why
+		}
 		return nil, &wire.Error{Code: wire.BodyBroken, Detail: "its stream did not come"}
 	}
 	defer stream.ReleaseStreamCredit()
 	p.session.node.counters.bodyBytes.Add(int64(m.Length))
 	defer p.session.node.counters.bodyBytes.Add(-int64(m.Length))
-	work := p.session.node.work
-	defer context.AfterFunc(work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
+	defer context.AfterFunc(p.reading, func() {
+		code := wire.ConnectionLost
+		if why := p.whyEnded(); why != nil {
+			code = why.Code
+		}
+		stream.CancelRead(quic.StreamErrorCode(code))
+	})()
 	body, err := p.queue.group.NewBody(int64(m.Length))
 	if err != nil {
 		stream.CancelRead(quic.StreamErrorCode(refusal(err)))
 		return nil, &wire.Error{Code: refusal(err), Detail: err.Error()}
 	}
 	digest, werr := copyBody(body, stream, m.Length)
-	if werr != nil && work.Err() != nil {
-		werr = stopping()
+	if why := p.whyEnded(); werr != nil && why != nil {
+		werr = why
 	}
 	if werr == nil {
 		if err := body.Finish(digest); err != nil {
