@@ -41,8 +41,13 @@ func TestPub(t *testing.T) {
 		t.Fatalf("parts are missing: %s", out.Bytes())
 	}
 	for _, cell := range r.Publish {
-		if cell.Framed.Median == 0 || cell.Bulk.Median == 0 || cell.Raw.Median == 0 || len(cell.Rows) != len(pubWants) {
-			t.Errorf("probes or rows are missing: %+v", cell)
+		for i, s := range []sample{cell.Framed, cell.Calls, cell.Bulk, cell.Raw, cell.RawSmall} {
+			if s.Median == 0 {
+				t.Errorf("%d queues: probe %d is missing: %+v", cell.Queues, i, cell)
+			}
+		}
+		if len(cell.Rows) != len(pubWants) {
+			t.Errorf("rows are missing: %+v", cell)
 		}
 		for _, row := range cell.Rows {
 			open := row.Open.Latency

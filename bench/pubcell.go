@@ -156,11 +156,16 @@ func (c *cellRun) turnQUIC(ctx context.Context, counts bool) error {
 	if err != nil {
 		return err
 	}
+	calls, err := c.quic.calls(ctx, c.sz.piece)
+	if err != nil {
+		return err
+	}
 	bulk, err := c.quic.bulk(ctx, c.sz.piece)
 	if err != nil || !counts {
 		return err
 	}
 	c.cell.framed = append(c.cell.framed, f.rate())
+	c.cell.calls = append(c.cell.calls, calls)
 	c.cell.bulk = append(c.cell.bulk, bulk/1e6)
 	c.cell.framedUse.add(m.used(), f.messages)
 	return nil
@@ -183,7 +188,7 @@ func (c *cellRun) load(w *rowRun, rate float64) *loadSpec {
 
 func (c *cellRun) summarize() {
 	cell := &c.cell
-	cell.Framed, cell.Bulk = summarize(cell.framed), summarize(cell.bulk)
+	cell.Framed, cell.Calls, cell.Bulk = summarize(cell.framed), summarize(cell.calls), summarize(cell.bulk)
 	cell.FramedServer, cell.FramedClient = cell.framedUse.perMessage()
 	cell.Raw, cell.RawSmall = summarize(c.raw[probeBlock]), summarize(c.raw[256])
 	for _, w := range c.rows {
@@ -192,6 +197,7 @@ func (c *cellRun) summarize() {
 		w.row.Broker, w.row.Client = w.meter.total.perMessage()
 		w.row.PerFlush, w.row.PerDeviceFlush = w.meter.total.perFlush()
 		w.row.Framed = w.row.Rate.Median / cell.Framed.Median
+		w.row.Calls = w.row.Rate.Median / cell.Calls.Median
 		w.row.Bulk = w.row.MB / cell.Bulk.Median
 		w.row.Raw = w.row.Rate.Median / cell.Raw.Median
 		w.row.Closed = quantilesOf(w.closed)

@@ -18,17 +18,19 @@ type pubCell struct {
 	Window      int      `json:"in_flight_per_queue"`
 	Connections int      `json:"connections"`
 	Rows        []pubRow `json:"rows"`
-	// Framed is exchanges per second over QUIC with frames of these sizes and nothing behind; Bulk is MB/s of one stream.
+	// Framed is exchanges per second over QUIC with frames of these sizes and nothing behind, Calls the same by callers
+	// that wait for their answers one by one; Bulk is MB/s of one stream.
 	Framed       sample  `json:"quic_framed_per_second"`
 	FramedServer float64 `json:"quic_framed_server_us"`
 	FramedClient float64 `json:"quic_framed_client_us"`
+	Calls        sample  `json:"quic_calls_per_second"`
 	Bulk         sample  `json:"quic_bulk_mb_per_second"`
 	// Raw and RawSmall are fdatasync calls per second of one file: 4 KiB each, and 256 bytes.
 	Raw      sample `json:"fdatasync_per_second"`
 	RawSmall sample `json:"fdatasync_256_per_second"`
 
-	framed, bulk []float64
-	framedUse    totals
+	framed, calls, bulk []float64
+	framedUse           totals
 }
 
 // pubRow is one level of evidence.
@@ -41,8 +43,9 @@ type pubRow struct {
 	// PerFlush is messages per flush round of the node; PerDeviceFlush per flush of the device, whoever caused it.
 	PerFlush       *float64 `json:"messages_per_flush"`
 	PerDeviceFlush *float64 `json:"messages_per_device_flush"`
-	// Framed, Bulk and Raw are the rate as a share of the probes of the same turns.
+	// Framed, Calls, Bulk and Raw are the rate as a share of the probes of the same turns.
 	Framed float64   `json:"times_quic_framed"`
+	Calls  float64   `json:"times_quic_calls"`
 	Bulk   float64   `json:"times_quic_bulk"`
 	Raw    float64   `json:"times_fdatasync"`
 	RSS    int64     `json:"broker_rss_bytes"`
@@ -61,19 +64,19 @@ type openRow struct {
 func (r *report) pubTable(tw io.Writer) {
 	for _, c := range r.Publish {
 		fmt.Fprintf(tw, "\n%s, %d B, %d in flight, %s\tmsgs/s\tmin\tmax\tMB/s\tmsgs/flush\t/device flush\tbroker µs\t"+
-			"client µs\t× framed\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
+			"client µs\t× framed\t× calls\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
 			plural(c.Connections, "connection"))
 		for _, row := range c.Rows {
-			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
+			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
 				row.Rate.Median, row.Rate.Min, row.Rate.Max, row.MB, maybe(row.PerFlush), maybe(row.PerDeviceFlush),
-				row.Broker, row.Client, row.Framed, row.Bulk, row.Raw, mib(row.RSS))
+				row.Broker, row.Client, row.Framed, row.Calls, row.Bulk, row.Raw, mib(row.RSS))
 		}
-		fmt.Fprintf(tw, "QUIC framed\t%.0f\t%.0f\t%.0f\t%.1f\t\t\t%.1f\t%.1f\t\t\t\t\t\n", c.Framed.Median, c.Framed.Min,
-			c.Framed.Max, c.Framed.Median*float64(c.Bytes)/1e6, c.FramedServer, c.FramedClient)
-		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
-		fmt.Fprintf(tw, "fdatasync, 4 KiB\t%.0f\t%.0f\t%.0f\t\t\t\t\t\t\t\t\t\t\n", c.Raw.Median, c.Raw.Min, c.Raw.Max)
-		fmt.Fprintf(tw, "fdatasync, 256 B\t%.0f\t%.0f\t%.0f\t\t\t\t\t\t\t\t\t\t\n", c.RawSmall.Median, c.RawSmall.Min,
-			c.RawSmall.Max)
+		probeLine(tw, "QUIC framed", c.Framed, c.Framed.Median*float64(c.Bytes)/1e6,
+			fmt.Sprintf("%.1f\t%.1f", c.FramedServer, c.FramedClient))
+		probeLine(tw, "QUIC calls", c.Calls, c.Calls.Median*float64(c.Bytes)/1e6, "\t")
+		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
+		probeLine(tw, "fdatasync, 4 KiB", c.Raw, c.Raw.Median*probeBlock/1e6, "\t")
+		probeLine(tw, "fdatasync, 256 B", c.RawSmall, c.RawSmall.Median*256/1e6, "\t")
 		fmt.Fprintf(tw, "\nlatency in ms\toffered/s\treached/s\tp50\tp90\tp99\tp99.9\tmax\tlate\t\n")
 		for _, row := range c.Rows {
 			latencyLine(tw, row.Want+", open loop", fmt.Sprintf("%.0f", row.Open.Offered), row.Open.Reached, row.Open.Latency,
@@ -83,6 +86,10 @@ func (r *report) pubTable(tw io.Writer) {
 			latencyLine(tw, row.Want+", closed loop", "", row.Rate.Median, row.Closed, "")
 		}
 	}
+}
+
+func probeLine(tw io.Writer, name string, s sample, mb float64, micros string) {
+	fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t\t\t%s\t\t\t\t\t\t\n", name, s.Median, s.Min, s.Max, mb, micros)
 }
 
 func latencyLine(tw io.Writer, name, offered string, reached float64, l latencies, late string) {
