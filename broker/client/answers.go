@@ -45,7 +45,10 @@ func (p *Producer) answers(s *session) error {
 
 // readEnded says why the stream brings no more answers. A stream that this side closed just ends.
 func (p *Producer) readEnded(s *session, err error) error {
-	if !errors.Is(err, io.EOF) {
+	switch {
+	case p.life.Err() != nil:
+		return ErrClosed
+	case !errors.Is(err, io.EOF):
 		return s.link.lost(err)
 	}
 	p.mu.Lock()

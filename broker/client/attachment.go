@@ -121,6 +121,7 @@ func (k *Consumer) fail(err error) {
 	defer k.mu.Unlock()
 	k.err = err
 	k.moved.Broadcast()
+	k.end()
 }
 
 func (k *Consumer) write(a *attachment) {

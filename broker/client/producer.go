@@ -15,6 +15,8 @@ type ProducerOptions struct {
 	// queue knows a message that it has by its sequence and never stores it twice, so that everything
 	// unanswered is sent again when a connection is lost. Without, sequences count from 1 and are
 	// forgotten with the producer, and what a lost connection leaves unanswered is indeterminate.
+	// A program that starts again sends first, in order and with their Seq, the messages that it is in doubt
+	// about: the first message that is sent gives up what is older.
 	ID string
 	// Window is how many messages may lie between the oldest without an answer and the newest, both
 	// counted; 1024 if zero, never more than the broker allows.

@@ -118,7 +118,7 @@ func (p *Producer) resendable(u *unanswered) bool {
 	case p.o.ID == "":
 		return false
 	case u.large != nil:
-		return u.large.seeker != nil && u.large.cause == nil
+		return u.large.cause == nil && (u.large.seeker != nil || !u.large.begun)
 	}
 	return true
 }
@@ -155,6 +155,7 @@ func (p *Producer) fail(was, err error) {
 	p.err = err
 	p.finishUnder(func(*unanswered) bool { return true }, was, err)
 	p.moved.Broadcast()
+	p.end()
 }
 
 // finishUnder answers, with mu held but for the calls of done, the waiting messages of that kind.
@@ -181,7 +182,7 @@ func unfinished(u *unanswered, was, err error) Result {
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: bodyCause(b.cause)}}
 	case isStopping(was) && errors.As(was, &stopping): // it has answered all that it read
 		return Result{Outcome: Refused, Err: stopping}
-	case b != nil && b.begun: // but not whole
+	case b != nil && !b.whole:
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: causeOf(err)}}
 	}
 	return Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: causeOf(err)}}
