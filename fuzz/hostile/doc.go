@@ -1,0 +1,23 @@
+// Command hostile attacks a real node and looks at what that does to somebody else.
+//
+// A node is started as users start it. A well-behaved client publishes to one queue at a fixed modest rate with
+// stored:flushed, and consumes what it publishes. One attack after another runs beside it, each in a process of its
+// own, most with a key that the node trusts, some with one that it does not:
+//
+//	go run ./fuzz/hostile
+//	go run ./fuzz/hostile -list
+//	go run ./fuzz/hostile -attacks half-open,strangers -passes 5
+//
+// For each attack a table shows what the good client's publishes and deliveries took before and during it, counted from
+// when they were meant to start, so that a stall shows in full; what the node held at most, and after it; and which
+// typed refusals the attacker saw. Several passes are interleaved, so that a busy machine hurts all attacks alike, and
+// the median of their ratios is judged. Two rows are no attacks: `calm` does nothing, which shows how far the figures
+// wander by themselves, and `burn` only takes the processor away, which shows what any neighbour on the machine does.
+//
+// The status is 1 when the good client had an error, a limit did not hold, memory, goroutines, files or connections
+// did not come back near the level before, or a p99 more than doubled. `go test ./fuzz/hostile` plays every attack for
+// a moment and judges all of that but times.
+//
+// It promises nothing about what it does not try. An attack that finds something is mended beside a directed test in
+// package broker; this command stays as it is.
+package main

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// report writes what the passes showed; errFound if something is wrong.
+func (r *run) report(out io.Writer, format string) error {
+	rows := r.rows()
+	var errs []string
+	for _, err := range r.good.errors() {
+		errs = append(errs, err.Error())
+	}
+	found := len(errs) > 0
+	for i := range rows {
+		w := &rows[i]
+		w.Problems = append(w.Problems, w.tooSlow()...)
+		found = found || len(w.Problems) > 0
+	}
+	var err error
+	if format == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		err = e.Encode(struct {
+			Passes     int      `json:"passes"`
+			Rate       int      `json:"rate"`
+			Size       int      `json:"size"`
+			GoodErrors []string `json:"good_client_errors"`
+			Rows       []row    `json:"rows"`
+		}{r.o.passes, r.o.rate, r.o.size, errs, rows})
+	} else {
+		_, err = io.WriteString(out, r.table(rows, errs))
+	}
+	if err == nil && found {
+		return errFound
+	}
+	return err
+}
+
+func (r *run) table(rows []row, errs []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "good client: %d messages of %d bytes a second, stored:flushed, in milliseconds from when each was "+
+		"due; %d passes\n\n", r.o.rate, goodSize, r.o.passes)
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	line := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
+	line("", "publish before", "", "", "during", "", "", "p99 ratio", "", "deliver")
+	line("attack", "p50", "p99", "max", "p50", "p99", "max", "median", "low-high", "p99 ratio")
+	for _, x := range rows {
+		line(x.Attack, ms(x.PublishBefore.P50), ms(x.PublishBefore.P99), ms(x.PublishBefore.Most),
+			ms(x.PublishDuring.P50), ms(x.PublishDuring.P99), ms(x.PublishDuring.Most),
+			fmt.Sprintf("%.2f", median(x.PublishRatios)),
+			fmt.Sprintf("%.2f-%.2f", x.PublishRatios[0], x.PublishRatios[len(x.PublishRatios)-1]),
+			fmt.Sprintf("%.2f", median(x.DeliverRatios)))
+	}
+	_ = w.Flush() // memory takes everything
+	b.WriteString("\nthe node: before / at most during / after\n\n")
+	line("attack", "RSS MiB", "in use MiB", "goroutines", "files", "connections", "processors", "back s", "newcomers in")
+	for _, x := range rows {
+		three := func(f func(levels) int64) string {
+			return fmt.Sprintf("%d/%d/%d", f(x.Calm), f(x.Most), f(x.After))
+		}
+		line(x.Attack, three(func(l levels) int64 { return l.RSS >> 20 }), three(func(l levels) int64 { return l.Live >> 20 }),
+			three(func(l levels) int64 { return l.Goroutines }), three(func(l levels) int64 { return l.Files }),
+			three(func(l levels) int64 { return l.Conns }), fmt.Sprintf("%.2f/%.2f", x.CPUBefore, x.CPUDuring),
+			fmt.Sprintf("%.1f", x.BackSeconds), fmt.Sprintf("%d of %d", x.Newcomers-x.NewcomersRefused, x.Newcomers))
+	}
+	_ = w.Flush() // likewise
+	b.WriteString("\nthe attackers\n\n")
+	for _, x := range rows {
+		line(x.Attack, "did", counts(x.Tally.Did))
+		line("", "saw", counts(x.Tally.Refusals))
+	}
+	_ = w.Flush() // likewise
+	b.WriteString("\n")
+	for _, err := range errs {
+		fmt.Fprintf(&b, "WRONG good client: %s\n", err)
+	}
+	for _, x := range rows {
+		for _, p := range x.Problems {
+			fmt.Fprintf(&b, "WRONG %s: %s\n", x.Attack, p)
+		}
+	}
+	if len(errs) == 0 && !slices.ContainsFunc(rows, func(x row) bool { return len(x.Problems) > 0 }) {
+		b.WriteString("the good client had no error, every limit held, everything came back, no p99 more than doubled\n")
+	}
+	return b.String()
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
+
+// counts are names with numbers, the largest first.
+func counts(m map[string]uint64) string {
+	if len(m) == 0 {
+		return "nothing"
+	}
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		if m[a] != m[b] {
+			return int(int64(m[b]) - int64(m[a]))
+		}
+		return strings.Compare(a, b)
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", m[name], name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"weida/broker/admin"
+)
+
+// options of a run.
+type options struct {
+	attacks []attack
+	passes  int
+	before  time.Duration // watched before each attack
+	during  time.Duration // of each attack
+	back    time.Duration // how long the node may take to be as before
+	rate    int           // messages a second of the good client
+	size    int           // of the attacks
+	kill    bool          // attackers that vanish are killed; else they leave
+	live    io.Writer     // how far it is
+}
+
+// played is one attack, once.
+type played struct {
+	attack               attack
+	before, during       window
+	calm, most, after    levels // before, the highest during, and after it
+	usedCalm, usedDuring float64
+	back                 time.Duration // how long it took to be as before
+	newcomers, refused   int           // clients that came during the attack, and of these those that did not get in
+	tally                tally
+	problems             []error
+}
+
+// run is one node under attack after attack.
+type run struct {
+	o    options
+	node *node
+	good *good
+	home *admin.Queue // of the good client
+	list []*played
+}
+
+// hostile plays all passes on a node in dir. The error is what kept it from being played.
+func hostile(ctx context.Context, o options, bin, dir string) (*run, error) {
+	n, err := start(bin, dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{o: o, node: n}
+	if r.home, err = n.make(ctx, goodQueue); err == nil {
+		r.good, err = newGood(ctx, n, o.rate)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	err = r.passes(ctx)
+	if gerr := r.good.end(ctx); err == nil {
+		err = gerr
+	}
+	return r, errors.Join(err, n.stop())
+}
+
+func (r *run) passes(ctx context.Context) error {
+	for pass := range r.o.passes {
+		for k := range r.o.attacks {
+			a := r.o.attacks[k]
+			if pass%2 == 1 { // back and forth, so that no attack always follows the same one
+				a = r.o.attacks[len(r.o.attacks)-1-k]
+			}
+			fmt.Fprintf(r.o.live, "\rpass %d of %d: %-20s", pass+1, r.o.passes, a.name)
+			p, err := r.play(ctx, a)
+			if err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+			r.list = append(r.list, p)
+		}
+	}
+	return nil
+}
+
+// play plays one attack: a look before it, the attack, and a look at what is left.
+func (r *run) play(ctx context.Context, a attack) (*played, error) {
+	p := &played{attack: a, tally: newTally()}
+	bait, err := r.node.beside(ctx, r.home)
+	if err != nil {
+		return nil, err
+	}
+	name := bait.Metadata.Name
+	if a.fill > 0 {
+		if err := r.node.fill(ctx, name, a.fill, a.fillSize); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.node.collect(ctx); err != nil {
+		return nil, err
+	}
+	if p.before, p.calm, p.usedCalm, err = r.watch(ctx, r.o.before, nil); err != nil {
+		return nil, err
+	}
+	f, err := r.attack(a, name)
+	if err != nil {
+		return nil, err
+	}
+	p.during, p.most, p.usedDuring, err = r.watch(ctx, r.o.during, p)
+	if err := errors.Join(err, f.end(r.o.kill && a.name == "vanish", &p.tally)); err != nil {
+		return nil, err
+	}
+	if err := r.books(ctx, name, p); err != nil {
+		return nil, err
+	}
+	if a.leaves != "" {
+		if err := r.node.remove(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.awaitBack(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := r.node.healthy(ctx); err != nil {
+		p.problems = append(p.problems, fmt.Errorf("the node is not well: %w", err))
+	}
+	p.judge()
+	if a.leaves == "" {
+		err = r.node.remove(ctx, name)
+	}
+	return p, err
+}
+
+// watch looks at the node for a while and takes the highest levels; used is how many processors it took. With p, the
+// node is under attack, and newcomers try to get in.
+func (r *run) watch(ctx context.Context, d time.Duration, p *played) (w window, l levels, used float64, _ error) {
+	first, err := r.node.look(ctx)
+	if err != nil && p == nil {
+		return w, l, 0, err
+	}
+	w.from = time.Now()
+	l = first
+	seen := 0
+	for time.Since(w.from) < d {
+		select {
+		case <-time.After(min(d/4, 250*time.Millisecond)):
+		case <-ctx.Done():
+			return w, l, 0, ctx.Err()
+		}
+		m, err := r.node.look(ctx)
+		if err != nil && (p == nil || !r.node.alive()) {
+			return w, l, 0, err
+		}
+		if err == nil { // a scrape more than the admin side takes at a time is refused
+			l.over(m)
+			seen++
+		}
+		if p != nil {
+			p.newcomers++
+			if r.good.newcomer(ctx) != nil {
+				p.refused++
+			}
+		}
+	}
+	w.to = time.Now()
+	if seen == 0 {
+		p.problems = append(p.problems, errors.New("the admin side answered nobody else"))
+	}
+	return w, l, (l.CPU - first.CPU).Seconds() / w.to.Sub(w.from).Seconds(), nil
+}
+
+// attacker is a process that attacks.
+type attacker struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// attack starts an attacker and returns when it has begun. It is this very program, told what to do.
+func (r *run) attack(a attack, bait string) (*attacker, error) {
+	text, err := json.Marshal(order{
+		Attack: a.name, Listen: r.node.listen, Admin: r.node.admin, Key: r.node.key, Queue: bait, Size: r.o.size,
+		Keys: filepath.Join(r.node.dir, "keys"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f := &attacker{cmd: exec.Command(self)}
+	// An attacker's sockets need not be large, and nobody has to be told.
+	f.cmd.Env = append(os.Environ(), orderEnv+"="+string(text), "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING=true")
+	f.cmd.Stderr = os.Stderr
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if f.in, err = f.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := f.cmd.Start(); err != nil {
+		return nil, err
+	}
+	f.out = bufio.NewReader(out)
+	if line, err := f.out.ReadString('\n'); err != nil || line != attacking+"\n" {
+		return nil, errors.Join(fmt.Errorf("the attacker said %q", line), err, f.cmd.Process.Kill())
+	}
+	return f, nil
+}
+
+// end ends the attack and takes its tally; a killed attacker has none.
+func (f *attacker) end(kill bool, into *tally) error {
+	if kill {
+		err := f.cmd.Process.Kill()
+		f.cmd.Wait() //nolint:errcheck // it was killed
+		return err
+	}
+	const patience = 30 * time.Second
+	defer time.AfterFunc(patience, func() { _ = f.cmd.Process.Kill() }).Stop() // the decoder says that it is gone
+	if err := f.in.Close(); err != nil {
+		return err
+	}
+	if err := json.NewDecoder(f.out).Decode(into); err != nil {
+		return errors.Join(fmt.Errorf("the attacker gave no tally within %v", patience), err, f.cmd.Wait())
+	}
+	return f.cmd.Wait()
+}
+
+// books looks at what the bait queue says of itself: its limits, and that every message is counted once.
+func (r *run) books(ctx context.Context, name string, p *played) error {
+	q, err := r.node.queue(ctx, "GET", name, "")
+	if err != nil {
+		return err
+	}
+	if q == nil || q.Live == nil {
+		return fmt.Errorf("the queue %s is not there", name)
+	}
+	p.checkBooks(q.Live)
+	return nil
+}
+
+// awaitBack waits until the node holds what it held before.
+func (r *run) awaitBack(ctx context.Context, p *played) error {
+	began := time.Now()
+	if err := r.node.collect(ctx); err != nil {
+		return err
+	}
+	for {
+		l, err := r.node.look(ctx)
+		if err != nil {
+			return err
+		}
+		p.after, p.back = l, time.Since(began)
+		if len(p.above()) == 0 || p.back > r.o.back+p.attack.wait {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := r.node.collect(ctx); err != nil {
+			return err
+		}
+	}
+}
