@@ -87,6 +87,7 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 		first = p.Next()
 	}
 	r := newPubReport(args[0], f.json, src.total, first)
+	r.begin()
 	err = send(cmd.Context(), p, src, f.rate, r)
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what had been sent is answered, the rest was not sent")

@@ -35,6 +35,9 @@ type pubReport struct {
 	alike   alike                    // guarded by mu; text only
 	told    map[string]bool          // guarded by mu; the texts of errors that were told, at most toldMax
 	failure error                    // guarded by mu; of printing
+
+	stop  chan struct{}
+	ended sync.WaitGroup
 }
 
 // alike are messages one after another that ended in the same way.
@@ -56,6 +59,37 @@ func newPubReport(queue string, json bool, total int64, first uint64) *pubReport
 		queue: queue, json: json, first: first, bar: newBar("published", total), now: time.Now, start: time.Now(),
 		out: bufio.NewWriterSize(os.Stdout, 64<<10), talk: os.Stderr, next: first,
 		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int), told: make(map[string]bool),
+		stop: make(chan struct{}),
+	}
+}
+
+// begin shows what comes as it comes, until end.
+func (r *pubReport) begin() { r.ended.Go(r.run) }
+
+// reportDelay is how long an answer may wait for others to share a write with.
+const reportDelay = 50 * time.Millisecond
+
+func (r *pubReport) run() {
+	tick := time.NewTicker(reportDelay)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.show()
+		case <-r.stop:
+			return
+		}
+	}
+}
+
+func (r *pubReport) show() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.alike.text != "" && r.now().Sub(r.alike.since) >= alikeMax {
+		r.flushAlike()
+	}
+	if err := r.out.Flush(); err != nil && r.failure == nil {
+		r.failure = err
 	}
 }
 
@@ -166,6 +200,8 @@ func (r *pubReport) flushAlike() {
 // end prints the sum and returns the status of the worst outcome.
 func (r *pubReport) end(err error) error {
 	r.bar.done()
+	close(r.stop)
+	r.ended.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.flushAlike()

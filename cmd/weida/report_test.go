@@ -109,7 +109,10 @@ func TestAlike(t *testing.T) {
 	now = now.Add(alikeMax)
 	r.result(client.Result{Seq: 11, Outcome: client.Refused, Err: full})
 	r.result(client.Result{Seq: 12, Outcome: client.Refused, Err: full})
-	for seq := uint64(13); seq < 1037; seq++ {
+	now = now.Add(alikeMax)
+	r.show() // nothing came after it
+	r.result(client.Result{Seq: 13, Outcome: client.Refused, Err: full})
+	for seq := uint64(14); seq < 1037; seq++ {
 		r.result(client.Result{Seq: seq, Outcome: client.Indeterminate, Err: gone})
 	}
 	err := r.end(errors.Join(&unsentError{1037, lost}, lost, errors.New("disk gone"), errors.New("disk gone")))
@@ -121,7 +124,7 @@ func TestAlike(t *testing.T) {
 	}
 	want := []string{
 		"q: 4 messages, 5 to 8, refused: ", "q: 2 messages, 10 to 11, refused: ", "q: message 12 refused: ",
-		"q: 1024 messages, 13 to 1036, indeterminate: ",
+		"q: message 13 refused: ", "q: 1023 messages, 14 to 1036, indeterminate: ",
 	}
 	lines := strings.Split(strings.TrimSuffix(talk.String(), "\n"), "\n")
 	if len(lines) != len(want) {
