@@ -138,10 +138,15 @@ func confirm(yes bool, question string) error {
 	switch {
 	case yes:
 		return nil
-	case !terminal(os.Stdin) || !terminal(os.Stderr):
+	case !terminal(os.Stdin):
 		return errors.New("there is nobody to ask whether this is meant; nothing was changed; say --yes")
 	}
-	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
+	ask := os.Stderr
+	if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil { // standard error may go elsewhere
+		defer func() { _ = tty.Close() }() // a terminal keeps nothing back
+		ask = tty
+	}
+	fmt.Fprintf(ask, "%s [y/N] ", question)
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
 		return errors.New("not confirmed; nothing was changed")
