@@ -55,6 +55,7 @@ func (c *Client) openAgain(ctx context.Context, patience time.Duration, l *link,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	l.endedBy(was) // else it would be tried again
 	for n := 0; ; n++ {
 		round := n / len(c.o.Addrs)
 		o, err := c.tryAgain(ctx, n, min(tryFirst<<min(round, 8), dialMax), first)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"weida/broker/endpoint"
 )
 
@@ -119,6 +121,19 @@ func (c *Client) use(l *link) bool {
 		l.conn.Close()
 	})
 	return true
+}
+
+// endedBy says whether the connection has ended, given why one of its streams did: the connection says so
+// itself only a moment later.
+func (l *link) endedBy(err error) bool {
+	var closed *quic.ApplicationError
+	var broken *quic.TransportError
+	var silent *quic.IdleTimeoutError
+	var reset *quic.StatelessResetError
+	if errors.As(err, &closed) || errors.As(err, &broken) || errors.As(err, &silent) || errors.As(err, &reset) {
+		<-l.conn.Context().Done()
+	}
+	return l.conn.Context().Err() != nil
 }
 
 // leave opens no more streams on a connection. Those that it has go on to their end.

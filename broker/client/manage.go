@@ -19,7 +19,7 @@ func (c *Client) Purge(ctx context.Context, queue string) (Purged, error) {
 	if err := checkNames(queue, ""); err != nil {
 		return Purged{}, err
 	}
-	f, err := c.request(ctx, &wire.Purge{Queue: queue})
+	f, err := c.request(ctx, false, &wire.Purge{Queue: queue})
 	if err != nil {
 		return Purged{}, err
 	}
@@ -48,7 +48,7 @@ func (c *Client) done(ctx context.Context, queue, id string, request wire.Frame)
 	if err := checkNames(queue, id); err != nil {
 		return err
 	}
-	f, err := c.request(ctx, request)
+	f, err := c.request(ctx, true, request)
 	if err != nil {
 		return err
 	}
@@ -58,12 +58,16 @@ func (c *Client) done(ctx context.Context, queue, id string, request wire.Frame)
 	return nil
 }
 
-// request sends one frame and returns the one that answers it.
-func (c *Client) request(ctx context.Context, request wire.Frame) (wire.Frame, error) {
-	l, _, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
+// request sends one frame and returns the one that answers it. It may be sent twice if that is safe.
+func (c *Client) request(ctx context.Context, safe bool, request wire.Frame) (f wire.Frame, err error) {
+	err = c.using(ctx, safe, func(l *link) error {
+		f, err = l.request(ctx, request)
+		return err
+	})
+	return f, err
+}
+
+func (l *link) request(ctx context.Context, request wire.Frame) (wire.Frame, error) {
 	o, err := l.ask(ctx, request)
 	if err != nil {
 		return nil, err

@@ -37,8 +37,12 @@ func (c *Client) Peek(ctx context.Context, queue string, o PeekOptions) iter.Seq
 			left = ^uint64(0)
 		}
 		for left > 0 {
-			page := &peek{c: c, queue: queue, from: from, count: min(left, peekPage)}
-			end, seen, err := page.run(ctx, yield)
+			page := &peek{queue: queue, from: from, count: min(left, peekPage)}
+			var end *wire.PeekEnd
+			err := c.using(ctx, true, func(l *link) (err error) {
+				end, err = page.run(ctx, l, yield)
+				return err
+			})
 			switch {
 			case err != nil:
 				yield(nil, err)
@@ -49,53 +53,52 @@ func (c *Client) Peek(ctx context.Context, queue string, o PeekOptions) iter.Seq
 				yield(nil, broke("a peek from offset %d went on at %d", from, end.Next))
 				return
 			}
-			from, left = end.Next, left-seen
+			from, left = end.Next, left-page.seen
 		}
 	}
 }
 
 // peek is one stream that shows messages.
 type peek struct {
-	c           *Client
 	queue       string
 	from, count uint64
+	seen        uint64
 }
 
-// run yields what one stream shows. No end and no error: the caller wants no more.
-func (p *peek) run(ctx context.Context, yield func(*Delivery, error) bool) (*wire.PeekEnd, uint64, error) {
+// run yields what one stream shows; when that is lost, another run goes on from there. No end and no
+// error: the caller wants no more.
+func (p *peek) run(ctx context.Context, l *link, yield func(*Delivery, error) bool) (*wire.PeekEnd, error) {
 	ctx, cancel := context.WithCancel(ctx) // the bodies end with the page
 	defer cancel()
-	l, _, err := p.c.connect(ctx)
-	if err != nil {
-		return nil, 0, err
+	if p.seen == p.count {
+		return &wire.PeekEnd{Next: p.from, More: true}, nil
 	}
-	o, err := l.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count})
+	o, err := l.ask(ctx, &wire.OpenPeek{Queue: p.queue, From: p.from, Count: p.count - p.seen})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer o.finish()
 	defer context.AfterFunc(ctx, func() { abandon(o.stream) })()
-	next := p.from
-	for seen := uint64(0); ; seen++ {
+	for {
 		f, err := o.reader.Next()
 		if err != nil {
-			return nil, seen, l.unanswered(ctx, err)
+			return nil, l.unanswered(ctx, err)
 		}
 		switch f := f.(type) {
 		case *wire.PeekEnd:
-			return f, seen, nil
+			return f, nil
 		case *wire.ErrorFrame:
-			return nil, seen, &wire.Error{Code: f.Code, Detail: f.Detail}
+			return nil, &wire.Error{Code: f.Code, Detail: f.Detail}
 		case *wire.Deliver:
-			if seen == p.count || f.Offset < next {
-				return nil, seen, broke("it answered a peek with offset %d, which was not asked for", f.Offset)
+			if p.seen == p.count || f.Offset < p.from {
+				return nil, broke("it answered a peek with offset %d, which was not asked for", f.Offset)
 			}
-			next = f.Offset + 1
+			p.from, p.seen = f.Offset+1, p.seen+1
 			if !p.show(ctx, l, f, yield) {
-				return nil, seen, nil
+				return nil, nil
 			}
 		default:
-			return nil, seen, broke("it answered a peek with %v", f.Type())
+			return nil, broke("it answered a peek with %v", f.Type())
 		}
 	}
 }

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -193,7 +194,13 @@ func TestStoppingBrokerIsLeft(t *testing.T) {
 	b.send(&wire.ErrorFrame{Code: wire.Stopping})
 	b.givenUp()
 	s.send(p, r, "a")
-	old := s.conn
+	old, quiet := s.conn, make(chan bool)
+	go func() {
+		if _, err := old.AcceptStream(s.ctx); err == nil {
+			t.Error("a broker that stops is asked once more")
+		}
+		close(quiet)
+	}()
 	b = s.reopened(knows(1, 1))
 	b.publish(1)
 	b.send(&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1})
@@ -207,6 +214,7 @@ func TestStoppingBrokerIsLeft(t *testing.T) {
 	case <-s.ctx.Done():
 		t.Error("the old connection does not end")
 	}
+	<-quiet
 }
 
 // givenUp expects the client to have given its side up.
@@ -478,5 +486,79 @@ func TestLargeGivenUpWhileLost(t *testing.T) {
 	b.send(&wire.Refused{Seq: 1, Code: wire.BodyBroken})
 	if res := r.next(1, client.Refused); !strings.Contains(res.Err.Detail, "canceled") {
 		t.Errorf("%+v", res)
+	}
+}
+
+// Addresses are tried in turn: a node that is gone for good does not hold up who knows another.
+func TestAnotherAddress(t *testing.T) {
+	s, second := newScripts(t)
+	p, b := s.stubborn()
+	r := s.results()
+	s.send(p, r, "a")
+	b.publish(1)
+	s.gone()
+	s.connectedAt(second)
+	b = s.reopenedStream(knows(1, 1))
+	b.publish(1)
+	b.send(&wire.EvidenceFrame{First: 1, Count: 1, Evidence: written, Term: 1})
+	r.next(1, client.OK)
+}
+
+// What is asked for when the connection has ended without anybody noticing is asked for once more on
+// another, if that is safe: a purge could take what came since.
+func TestAskedAfterTheEnd(t *testing.T) {
+	s := newScript(t)
+	calls := map[wire.Type]func() error{
+		wire.TypeRetire:      func() error { return s.c.Retire(s.ctx, "demo", "p1") },
+		wire.TypeUnsubscribe: func() error { return s.c.Unsubscribe(s.ctx, "demo", "s") },
+		wire.TypeOpenPeek: func() error {
+			n := 0
+			for d, err := range s.c.Peek(s.ctx, "demo", client.PeekOptions{Count: 2}) {
+				if n++; err != nil || d.Offset != uint64(n) {
+					return fmt.Errorf("%v, %w", d, err)
+				}
+			}
+			return nil
+		},
+		wire.TypePurge: func() error { _, err := s.c.Purge(s.ctx, "demo"); return err },
+	}
+	for kind, call := range calls {
+		got := make(chan error, 1)
+		go func() { got <- call() }()
+		b, f := s.accept()
+		if f.Type() != kind {
+			t.Fatalf("asked %+v", f)
+		}
+		if kind == wire.TypeOpenPeek {
+			b.send(delivery(1, "a"))
+		}
+		s.conn.Close()
+		if kind == wire.TypePurge {
+			var lost *client.LostError
+			if err := <-got; !errors.As(err, &lost) {
+				t.Errorf("%v: %v", kind, err)
+			}
+			go func() { got <- call() }()
+		}
+		s.connected()
+		b, f = s.accept()
+		switch f := f.(type) {
+		case *wire.Purge:
+			b.send(&wire.Purged{})
+		case *wire.OpenPeek:
+			if f.Count != 2-f.From/2 { // the first may have come, or not
+				t.Errorf("asked again: %+v", f)
+			}
+			for offset := max(f.From, 1); offset <= 2; offset++ {
+				b.send(delivery(offset, "a"))
+			}
+			b.send(&wire.PeekEnd{Next: 3})
+		default:
+			b.send(&wire.Done{})
+		}
+		b.close()
+		if err := <-got; err != nil {
+			t.Errorf("%v: %v", kind, err)
+		}
 	}
 }

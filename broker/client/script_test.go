@@ -30,6 +30,27 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	t.Helper()
+	return newScriptAt(t)
+}
+
+// newScripts is a node that has, or has had, two addresses: the client is connected to the first.
+func newScripts(t *testing.T) (*script, *endpoint.Listener) {
+	t.Helper()
+	var second *endpoint.Listener
+	s := newScriptAt(t, func(listen func() *endpoint.Listener) string {
+		second = listen()
+		t.Cleanup(func() {
+			if err := second.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return second.Addr().String()
+	})
+	return s, second
+}
+
+func newScriptAt(t *testing.T, more ...func(func() *endpoint.Listener) string) *script {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
@@ -41,17 +62,26 @@ func newScript(t *testing.T) *script {
 		return i
 	}
 	node, key := id("node"), id("client")
-	l, err := endpoint.Listen(endpoint.ListenOptions{
-		Addr: "127.0.0.1:0", Identity: node,
-		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
-	})
-	if err != nil {
-		t.Fatal(err)
+	listen := func() *endpoint.Listener {
+		l, err := endpoint.Listen(endpoint.ListenOptions{
+			Addr: "127.0.0.1:0", Identity: node,
+			Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{key.Fingerprint(): endpoint.RoleClient}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
+	l := listen()
 	s := &script{t: t, ctx: ctx, l: l}
 	t.Cleanup(s.gone)
+	addrs := []string{l.Addr().String()}
+	for _, f := range more {
+		addrs = append(addrs, f(listen))
+	}
+	var err error
 	s.c, err = client.Dial(ctx, client.Options{
-		Addrs: []string{l.Addr().String()}, Identity: key,
+		Addrs: addrs, Identity: key,
 		Trust:  endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{node.Fingerprint(): endpoint.RoleNode}),
 		Jitter: func() float64 { return 0 }, // no pauses
 	})
@@ -78,9 +108,11 @@ func (s *script) gone() {
 }
 
 // connected takes the client's next connection.
-func (s *script) connected() {
+func (s *script) connected() { s.t.Helper(); s.connectedAt(s.l) }
+
+func (s *script) connectedAt(l *endpoint.Listener) {
 	s.t.Helper()
-	conn, err := s.l.Accept(s.ctx)
+	conn, err := l.Accept(s.ctx)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -20,18 +20,30 @@ type opened struct {
 
 // open starts a stream with its first frame and reads the answer. Nothing was published or taken when
 // it fails. A connection that had ended without anybody noticing is replaced once.
-func (c *Client) open(ctx context.Context, first wire.Frame) (*opened, error) {
+func (c *Client) open(ctx context.Context, first wire.Frame) (o *opened, err error) {
+	err = c.using(ctx, true, func(l *link) error {
+		o, err = l.open(ctx, first)
+		return err
+	})
+	return o, err
+}
+
+// using does something on a connection, and once more on another if the first had ended without anybody
+// noticing and that is safe, or nothing was sent.
+func (c *Client) using(ctx context.Context, safe bool, do func(*link) error) error {
 	l, fresh, err := c.connect(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	o, err := l.open(ctx, first)
-	if err != nil && !fresh && l.conn.Context().Err() != nil && ctx.Err() == nil {
-		if l, _, err = c.connect(ctx); err == nil {
-			o, err = l.open(ctx, first)
-		}
+	err = do(l)
+	var unsent *endpoint.UnreachableError
+	if err == nil || fresh || ctx.Err() != nil || !l.endedBy(err) || !safe && !errors.As(err, &unsent) {
+		return err
 	}
-	return o, err
+	if l, _, err = c.connect(ctx); err != nil {
+		return err
+	}
+	return do(l)
 }
 
 func (l *link) open(ctx context.Context, first wire.Frame) (_ *opened, err error) {
