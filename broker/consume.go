@@ -323,6 +323,9 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 	case queue.Superseded:
 		buf = wire.Append(buf, &wire.ErrorFrame{Code: wire.Superseded})
 		return nil, errors.Join(errSuperseded, write(stream, buf))
+	case queue.Ended:
+		c.fail(&wire.Error{Code: wire.Unsubscribed, Detail: "Its id was " + quote(c.sub)})
+		return buf, nil
 	case queue.Assigned:
 	default:
 		return buf, nil

@@ -105,7 +105,7 @@ func (q *nodeQueue) act(i raftstore.Index) {
 				f.Code = wire.StaleSettle
 			}
 			q.settles = append(q.settles, settleAnswer{i, c, f})
-		case queue.Attached, queue.Superseded, queue.Assigned, queue.Crowded:
+		case queue.Attached, queue.Superseded, queue.Ended, queue.Assigned, queue.Crowded:
 			if c := q.consumer(e.Session); c != nil {
 				c.event(e)
 			}

@@ -68,15 +68,19 @@ func (s *State) detach(sub *subscription) {
 	sub.open.clear()
 }
 
-func (s *State) unsubscribe(id string) {
+func (s *State) unsubscribe(id string, out []Effect) []Effect {
 	sub := s.sub(id)
 	if sub == nil {
-		return
+		return out
+	}
+	if sub.session != 0 {
+		out = append(out, Effect{Kind: Ended, Session: sub.session})
 	}
 	s.detach(sub)
 	delete(s.byID, id)
 	s.subs = slices.DeleteFunc(s.subs, func(x *subscription) bool { return x == sub })
 	s.turn = 0
+	return out
 }
 
 // settle takes effect only on the very delivery that is open: an old settle never hits another message.

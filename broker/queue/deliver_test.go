@@ -73,7 +73,7 @@ func TestCredit(t *testing.T) {
 	if m := q.s.View().Peek(1, 1)[0]; m.Attempt != 2 || !m.Open {
 		t.Errorf("%+v", m)
 	}
-	q.do(Command{Kind: Unsubscribe, Subscription: "a"})
+	q.do(Command{Kind: Unsubscribe, Subscription: "a"}, Effect{Kind: Ended, Session: 1})
 	q.do(Command{Kind: Attach, Subscription: "a", Session: 1}, Effect{Kind: Attached, Session: 1}) // from 0 again
 	open(0)
 	q.do(Command{Kind: Limit, Subscription: "nobody", Limit: 9})

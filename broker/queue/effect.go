@@ -20,6 +20,7 @@ const (
 	ProducersFull                         // Session's producer was not registered: there are ProducersMax
 	RetiredProducer                       // Session's producer is retired; Slot is 0 if it was unknown
 	Purged                                // Session's purge: Count are out, Left are under delivery and stay
+	Ended                                 // Session's subscription is no more
 )
 
 // Reason says why a publish was refused.

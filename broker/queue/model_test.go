@@ -77,6 +77,9 @@ func (m *model) apply(c Command) []Effect {
 		out = m.settle(c)
 	case Unsubscribe:
 		if sub := m.sub(c.Subscription); sub != nil {
+			if sub.session != 0 {
+				out = append(out, Effect{Kind: Ended, Session: sub.session})
+			}
 			m.detach(sub)
 			m.subs = slices.DeleteFunc(m.subs, func(x *modelSub) bool { return x == sub })
 			m.turn = 0

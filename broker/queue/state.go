@@ -75,7 +75,7 @@ func (s *State) Apply(c Command, out []Effect) []Effect {
 	case Settle:
 		out = s.settle(c, out)
 	case Unsubscribe:
-		s.unsubscribe(c.Subscription)
+		out = s.unsubscribe(c.Subscription, out)
 	}
 	s.idle = false
 	return s.assign(out)

@@ -49,6 +49,7 @@ const (
 	BodyDamaged      Code = 3003
 	TooManySubs      Code = 3004
 	QueueDeleted     Code = 3005
+	Unsubscribed     Code = 3006
 	ConnectionLost   Code = 4001
 
 	Conflict              Code = 5001
@@ -197,6 +198,10 @@ var Codes = []Info{
 	{
 		QueueDeleted, "queue_deleted", "The queue was deleted.", "What was not settled went with it.",
 		"Use another queue, or make it again: it begins empty.", RetryFix,
+	},
+	{
+		Unsubscribed, "unsubscribed", "The subscription was ended, by an unsubscribe.",
+		"What it had not settled went back to the queue.", "Attach again: that makes a new subscription.", RetryFix,
 	},
 	{
 		ConnectionLost, "connection_lost", "The connection ended before the answer came.",
