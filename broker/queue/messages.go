@@ -127,7 +127,6 @@ func (s *messages) addRun(offset, n uint64, m message) {
 		return
 	}
 	if _, last := s.runs.editLast(); last != nil {
-		s.checkOrder(last, m)
 		last.seal()
 	}
 	s.runs.put(offset, run{count: n, base: m})
@@ -162,12 +161,8 @@ func (s *messages) next(offset uint64) (at uint64, m message, ok bool) {
 // remove takes out a message that is present.
 func (s *messages) remove(offset uint64) message {
 	key, _, ok := s.runs.floor(offset)
-	if !ok {
-		panic("bug: queue: removed a message that is not present")
-	}
-	r := s.runs.edit(key)
-	i := offset - key
-	if !r.has(i) {
+	r, i := s.runs.edit(key), offset-key
+	if !ok || !r.has(i) {
 		panic("bug: queue: removed a message that is not present")
 	}
 	m := r.at(i)

@@ -70,6 +70,12 @@ func checkMessages(t *rapid.T, s *messages, m map[uint64]message, probes []uint6
 	if s.count != uint64(len(m)) || s.bytes != bytes {
 		t.Fatalf("%d messages of %d bytes, want %d of %d", s.count, s.bytes, len(m), bytes)
 	}
+	s.runs.from(0, func(key uint64, r *run) bool {
+		if _, ok := r.next(0); !ok || r.cells != nil && (r.count > blockMax || r.base.large != nil) {
+			t.Fatalf("a run at %d that cannot be: %+v", key, r)
+		}
+		return true
+	})
 	var got []uint64
 	var end uint64
 	var last message
@@ -183,6 +189,46 @@ func TestRemoveWhatIsNotThere(t *testing.T) {
 			s.remove(6)
 			s.remove(o)
 		}()
+	}
+}
+
+// TestRefsRise: a log whose terms or refs fall is a bug of the caller's, and is said so. Large bodies have their refs
+// before their turn.
+func TestRefsRise(t *testing.T) {
+	large := &Large{Length: 1}
+	for _, c := range []struct {
+		before, m message
+		bug       bool
+	}{
+		{message{ref: Ref{2, 5}}, message{ref: Ref{2, 6}}, false},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{3, 1}}, false},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{2, 5}}, true},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{2, 4}}, true},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{1, 6}}, true},
+		{message{ref: Ref{2, 5}, large: large}, message{ref: Ref{2, 4}}, false},
+		{message{ref: Ref{2, 5}, large: large}, message{ref: Ref{1, 6}}, true},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{2, 4}, large: large}, false},
+		{message{ref: Ref{2, 5}}, message{ref: Ref{1, 6}, large: large}, true},
+	} {
+		for _, columns := range []bool{false, true} {
+			var s messages
+			if c.before.large == nil {
+				s.add(6, message{ref: Ref{c.before.ref.Term, 1}, length: 1})
+				s.add(7, message{ref: Ref{c.before.ref.Term, 2}, length: 1})
+			}
+			if columns {
+				c.before.length = 9 // the run before has columns
+			}
+			s.add(8, c.before)
+			func() {
+				defer func() {
+					if bug := recover() != nil; bug != c.bug {
+						t.Errorf("%+v behind %+v: %v", c.m, c.before, bug)
+					}
+				}()
+				s.add(9, c.m)
+			}()
+		}
 	}
 }
 

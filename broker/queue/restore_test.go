@@ -360,4 +360,16 @@ func TestRestoreAllocatesLittle(t *testing.T) {
 			t.Errorf("%s: %d bytes allocated", raw, n)
 		}
 	}
+	// As many messages of one kind as can be are one run: this test ends.
+	const most = 1 << 55
+	s := &State{}
+	s.present.addRun(0, most, message{ref: Ref{1, 1}})
+	s.next = most
+	back, err := Restore(s.Snapshot())
+	if err != nil || back.Counts().Ready != most {
+		t.Fatal(err)
+	}
+	if e := back.Apply(Command{Kind: Purge}, nil); len(e) != 2 || e[1].Count != most {
+		t.Errorf("%+v", e)
+	}
 }
