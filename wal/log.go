@@ -74,6 +74,7 @@ type Log struct {
 	ready   []*seg // made ahead, empty, behind cur
 	retired []*handle
 	voids   refSet
+	hint    readHint // guarded by mu; of the body read last
 	large   map[segment.BodyRef]*largeBody
 	dirFile fsync.Dir // flush target for new names; nil while parked
 

@@ -154,6 +154,25 @@ func BenchmarkOpenBody(b *testing.B) {
 	}
 }
 
+// BenchmarkReadInOrder reads as a queue is consumed.
+func BenchmarkReadInOrder(b *testing.B) {
+	s := realStore(b, b.TempDir())
+	l, err := s.OpenLog(testGroup)
+	must(b, err)
+	const n = 20_000
+	must(b, fill(l, n, 16, 256))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		ref := segment.BodyRef{Term: 1, Seq: uint64(i%n) + 1}
+		r, err := l.OpenBody(segment.Commit{Ref: ref, Length: -1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		must(b, r.Close())
+	}
+}
+
 func BenchmarkEntries(b *testing.B) {
 	s := realStore(b, b.TempDir())
 	l, err := s.OpenLog(testGroup)

@@ -110,9 +110,19 @@ func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
 type where struct {
 	s      *seg
 	h      *handle
-	spans  []extent
-	footer segment.Footer
+	hint   readHint       // where the body stands if bodies are read in order
+	end    int64          // of the log in the segment
+	spans  []extent       // of an unsealed segment
+	footer segment.Footer // of a sealed one
 	sealed bool
+}
+
+// readHint is the place behind the body that was read last: a queue is mostly read in order, and then
+// the next body stands there, or behind the records that end one batch and begin another.
+type readHint struct {
+	s    *seg
+	pos  int64
+	size int64 // of the last body's record
 }
 
 // readBody returns the payload of an inline body, nil if it is not here.
@@ -122,8 +132,19 @@ func (l *Log) readBody(ref segment.BodyRef) ([]byte, error) {
 		return nil, err
 	}
 	defer l.release(w.h)
-	body, err := w.read(ref)
-	return body, l.readError(w.s, err)
+	body := w.readAhead(ref)
+	if body == nil {
+		l.look(&w, ref)
+		if body, err = w.read(ref); err != nil {
+			return nil, l.readError(w.s, err)
+		}
+	}
+	if body != nil {
+		l.mu.Lock()
+		l.hint = w.hint
+		l.mu.Unlock()
+	}
+	return body, nil
 }
 
 // locate finds the segment that holds the body and opens it.
@@ -141,11 +162,31 @@ func (l *Log) locate(ref segment.BodyRef) (where, error) {
 	if err != nil {
 		return where{}, l.readError(s, err)
 	}
-	w := where{s: s, h: h, footer: s.footer, sealed: s.state == segSealed}
+	return where{s: s, h: h, end: s.end, hint: l.hint}, nil
+}
+
+// look says how to find the body in its segment, which may be sealed since it was located.
+func (l *Log) look(w *where, ref segment.BodyRef) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.footer, w.sealed = w.s.footer, w.s.state == segSealed
 	if !w.sealed {
-		w.spans = s.bodySpans(ref, s.end)
+		w.spans = w.s.bodySpans(ref, w.s.end)
 	}
-	return w, nil
+}
+
+// readAhead looks for the body at the hint, with one small read, and proves its record as read does. nil
+// is "not there", whatever the reason: read finds it, or the damage.
+func (w *where) readAhead(ref segment.BodyRef) []byte {
+	from := w.hint.pos
+	if w.hint.s != w.s || from >= w.end {
+		return nil
+	}
+	body, err := w.find(ref, extent{from, min(from+2*w.hint.size+segment.HeaderSize, w.end)})
+	if err != nil {
+		return nil
+	}
+	return body
 }
 
 func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
@@ -159,20 +200,11 @@ func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
 			return nil, err
 		}
 		_, payload, err := segment.ParseBody(rec.Body)
+		w.hint = readHint{w.s, row.Pos + row.Size, row.Size}
 		return payload, err
 	}
 	for _, x := range w.spans {
-		err := walk(w.h.f, w.s.file, x, func(r segment.Record) (bool, error) {
-			if r.Kind != segment.KindBody {
-				return true, nil
-			}
-			got, payload, err := segment.ParseBody(r.Body)
-			if err == nil && got == ref {
-				body = append([]byte{}, payload...) // a later copy of the same body counts
-			}
-			return true, err
-		})
-		if err != nil || body != nil {
+		if body, err := w.find(ref, x); err != nil || body != nil {
 			return body, err
 		}
 	}
@@ -181,6 +213,26 @@ func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
 		At:    segment.Position{Segment: w.s.file.Segment, Pos: segment.FirstBatch},
 		Cause: fmt.Sprintf("body %v was written here and is not found", ref),
 	}
+}
+
+// find walks records until the body's, nil if it is not among them. A ref has one body, so the first
+// copy is as good as any.
+func (w *where) find(ref segment.BodyRef, x extent) (body []byte, err error) {
+	pos := x.from
+	err = walk(w.h.f, w.s.file, x, func(r segment.Record) (bool, error) {
+		pos += r.Size
+		if r.Kind != segment.KindBody {
+			return true, nil
+		}
+		got, payload, err := segment.ParseBody(r.Body)
+		if err != nil || got != ref {
+			return true, err
+		}
+		body = append([]byte{}, payload...)
+		w.hint = readHint{w.s, pos, r.Size}
+		return false, nil
+	})
+	return body, err
 }
 
 // holderLocked returns the newest segment that holds the inline body, nil if none does. The runs of a
