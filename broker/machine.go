@@ -127,12 +127,14 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 	}
 	clear(q.placed[len(kept):])
 	q.placed = kept
+	q.applied = m.Applied
 	n := 0
 	for n < len(q.settles) && q.settles[n].index <= durable {
 		q.settles[n].to.settled(q.settles[n].frame)
 		n++
 	}
 	q.settles = append(q.settles[:0], q.settles[n:]...)
+	q.giveUp()
 	q.insistAgain()
 	q.wakeRoom()
 	if q.closed.Load() && q.drained().Left == 0 {
@@ -159,15 +161,32 @@ func (q *nodeQueue) Halted(err error) {
 	q.mu.Lock()
 	q.trouble = err
 	q.mu.Unlock()
-	for _, p := range q.placed {
-		p.lose(err)
+	q.halted = err
+	q.giveUp()
+	q.wakeRoom()
+}
+
+// giveUp answers, once the group has halted, what is applied and waits for a flush. An entry may have been
+// written in the very round in which the group halts: it is applied after Halted, and answered then.
+func (q *nodeQueue) giveUp() {
+	if q.halted == nil {
+		return
 	}
+	kept := q.placed[:0]
+	for _, p := range q.placed {
+		if p.index > q.applied {
+			kept = append(kept, p)
+			continue
+		}
+		p.lose(q.halted)
+	}
+	clear(q.placed[len(kept):])
+	q.placed = kept
 	for _, s := range q.settles {
 		s.frame.Code = wire.StoreFailed
 		s.to.settled(s.frame)
 	}
 	q.settles = nil
-	q.wakeRoom()
 }
 
 // Role implements raftstore.Machine.

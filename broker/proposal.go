@@ -22,7 +22,6 @@ type proposal struct {
 	term    raftstore.Term
 	first   queue.Effect // of one command
 	written bool         // messages that want no more than written are answered
-	lost    bool         // it will not be flushed: the others were told so
 }
 
 // message is what a producer waits for. A message with a code was refused by the queue.
@@ -93,11 +92,11 @@ func (p *proposal) advance(m raftstore.Marks, durable raftstore.Index) bool {
 		p.confirm(atWritten, func(w wire.Want) bool { return atWritten.Covers(w) }, flushed)
 		p.written = true
 	}
-	if flushed && !p.lost {
+	if flushed {
 		p.confirm(wire.Stored(wire.Flushed), func(w wire.Want) bool { return !atWritten.Covers(w) }, true)
 	}
 	p.to.wake()
-	return flushed || p.lost
+	return flushed
 }
 
 // confirm gives evidence to the messages whose want is picked, in runs of rising sequence and offset.
@@ -130,12 +129,11 @@ func (p *proposal) refuse() {
 	}
 }
 
-// lose tells who waits for a flush that it will not come.
+// lose tells who waits for a flush that it will not come. It is the last answer to the proposal, which was
+// applied.
 func (p *proposal) lose(err error) {
-	p.lost = true
 	if p.unknown != nil {
 		p.unknown(err)
-		p.reply, p.unknown = nil, nil
 	}
 	if p.to == nil {
 		return

@@ -46,6 +46,8 @@ type nodeQueue struct {
 	settles []settleAnswer
 	again   []queue.Command // dropped, and to be proposed again once something else was written
 	effects []queue.Effect
+	applied raftstore.Index // as of the last Moved
+	halted  error           // why nothing will be flushed any more
 }
 
 func newNodeQueue(
