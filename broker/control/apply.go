@@ -29,7 +29,7 @@ func (s *State) admit(m *Mutation, o object) *Error {
 			return refuse(NotFound, "there is none of that name")
 		}
 		if m.Expected != nil && *m.Expected != 0 {
-			err := refuse(Conflict, "version %d was expected, and there is none of that name; nothing was changed",
+			err := refuse(Conflict, "version %d was expected, and there is none of that name",
 				*m.Expected)
 			err.Expected = *m.Expected
 			return err
@@ -46,7 +46,7 @@ func (s *State) admit(m *Mutation, o object) *Error {
 			o.meta.ResourceVersion)
 	}
 	if m.Expected != nil && *m.Expected != o.meta.ResourceVersion {
-		err := refuse(Conflict, "version %d was expected, and %d stands; nothing was changed", *m.Expected,
+		err := refuse(Conflict, "version %d was expected, and %d stands", *m.Expected,
 			o.meta.ResourceVersion)
 		err.Now, err.Expected = o.meta.ResourceVersion, *m.Expected
 		return err
