@@ -210,7 +210,7 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 		}
 		switch f := f.(type) {
 		case *wire.Credit:
-			cmds = append(cmds, queue.Command{Kind: queue.Limit, Subscription: c.sub, Limit: f.Limit})
+			cmds = append(cmds, queue.Command{Kind: queue.Grant, Subscription: c.sub, Session: c.id, Limit: f.Limit})
 		case *wire.Settle:
 			if !c.settleRoom() {
 				return nil

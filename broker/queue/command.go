@@ -8,7 +8,8 @@ import (
 // Kind tells commands apart on disk. Numbers are never reused.
 type Kind uint8
 
-// The commands. Publish and PublishFrom carry a body, the others none.
+// The commands. Publish and PublishFrom carry a body, the others none. Limit is Grant by whoever asks, which is no
+// longer written.
 const (
 	Publish Kind = iota + 1
 	Attach
@@ -22,6 +23,7 @@ const (
 	PublishFrom
 	Configure
 	Purge
+	Grant
 )
 
 // Verb is how a delivery is settled.
@@ -45,8 +47,8 @@ const (
 type Command struct {
 	Kind         Kind
 	Subscription string
-	Session      uint64 // of Attach, Detach: who holds the subscription; of Settle, Register, Retire, Purge: who asks
-	Limit        uint64 // of Attach, Limit: absolute number of deliveries allowed
+	Session      uint64 // of Attach, Detach, Grant: who holds the subscription; of Settle, Register, Retire, Purge: who asks
+	Limit        uint64 // of Attach, Grant, Limit: absolute number of deliveries allowed
 	Offset       uint64 // of Settle, with Attempt and Term
 	Attempt      uint64
 	Term         uint64
@@ -71,7 +73,7 @@ type Command struct {
 func (c *Command) Append(dst []byte) []byte {
 	dst = append(dst, byte(c.Kind))
 	switch c.Kind {
-	case Attach:
+	case Attach, Grant:
 		dst = appendText(dst, c.Subscription)
 		dst = appendNumbers(dst, c.Session, c.Limit)
 	case Detach:
@@ -115,7 +117,7 @@ func Decode(b []byte) (Command, error) {
 	c := Command{Kind: Kind(d.byte())}
 	switch c.Kind {
 	case Publish, DetachAll:
-	case Attach:
+	case Attach, Grant:
 		c.Subscription, c.Session, c.Limit = d.text(), d.uint(), d.uint()
 	case Detach:
 		c.Subscription, c.Session = d.text(), d.uint()

@@ -79,6 +79,26 @@ func TestCredit(t *testing.T) {
 	q.do(Command{Kind: Limit, Subscription: "nobody", Limit: 9})
 }
 
+// Credit that comes late, of a consumer that lost its subscription, is not its successor's: that one would get more
+// than it asked for.
+func TestCreditOfWhoLostTheSubscription(t *testing.T) {
+	q := newTable(t)
+	for range 5 {
+		q.body.Seq++
+		q.s.Apply(Command{Kind: Publish, Body: q.body}, nil)
+	}
+	q.attach("a", 1, 0)
+	q.attach("a", 2, 1)
+	q.do(Command{Kind: Grant, Subscription: "a", Session: 1, Limit: 4})
+	if c := q.s.Counts(); c.Unsettled != 1 {
+		t.Errorf("credit for 1 message, and %d are under delivery", c.Unsettled)
+	}
+	q.s.Apply(Command{Kind: Grant, Subscription: "a", Session: 2, Limit: 3}, nil)
+	if c := q.s.Counts(); c.Unsettled != 3 {
+		t.Errorf("credit for 3 messages, and %d are under delivery", c.Unsettled)
+	}
+}
+
 // However much credit there is, the open deliveries of a subscription are bounded; a settle makes room for the next.
 func TestUnsettledIsBounded(t *testing.T) {
 	q := newTable(t)

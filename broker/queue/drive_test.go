@@ -162,9 +162,15 @@ func (b *both) detach(t *rapid.T) {
 }
 
 func (b *both) limit(t *rapid.T) {
-	c := Command{Kind: Limit, Subscription: subscriptions.Draw(t, "id")}
+	c := Command{Kind: Grant, Subscription: subscriptions.Draw(t, "id"), Session: sessions.Draw(t, "session")}
 	if sub := b.m.sub(c.Subscription); sub != nil {
 		c.Limit = sub.delivered
+		if rapid.IntRange(0, 3).Draw(t, "own") > 0 {
+			c.Session = sub.session
+		}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "any") == 0 {
+		c.Kind, c.Session = Limit, 0
 	}
 	c.Limit += rapid.Uint64Range(0, 20).Draw(t, "more")
 	b.apply(t, c)

@@ -73,6 +73,10 @@ func (m *model) apply(c Command) []Effect {
 		if sub := m.sub(c.Subscription); sub != nil {
 			sub.limit = max(sub.limit, c.Limit)
 		}
+	case Grant:
+		if sub := m.sub(c.Subscription); sub != nil && sub.session == c.Session {
+			sub.limit = max(sub.limit, c.Limit)
+		}
 	case Settle:
 		out = m.settle(c)
 	case Unsubscribe:

@@ -68,8 +68,9 @@ func (s *State) Apply(c Command, out []Effect) []Effect {
 		for _, sub := range s.subs {
 			s.detach(sub)
 		}
-	case Limit:
-		if sub := s.sub(c.Subscription); sub != nil {
+	case Limit, Grant:
+		// Who lost the subscription grants no more: its holder does not know of that credit.
+		if sub := s.sub(c.Subscription); sub != nil && (c.Kind == Limit || sub.session == c.Session) {
 			sub.limit = max(sub.limit, c.Limit)
 		}
 	case Settle:
