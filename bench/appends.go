@@ -24,8 +24,8 @@ const appendBytes = 256
 
 // benchAppends lets n writers append to a log each, every one waiting for its message to be flushed before the next, on
 // the store and in two plain ways: files that grow, and files whose blocks are reserved and written over. A third way
-// has no writers: it is what the file system does with one file per log when all messages come at once, and shows how
-// much of the distance is the log's own. The four take turns.
+// has no writers and no log: one goroutine writes to all files and flushes them with one call, which shows how much of
+// the distance is the file system's. The four take turns.
 func benchAppends(dir string, n int, sz sizes) (rows []appendRow, err error) {
 	dir = filepath.Join(dir, fmt.Sprintf("appends-%d", n))
 	if err := os.Mkdir(dir, 0o700); err != nil {
