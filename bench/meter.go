@@ -8,7 +8,8 @@ import (
 // spent is the use of resources between the two edges of a pass.
 type spent struct {
 	broker, client time.Duration
-	rounds         float64 // of the node's flushes, as its metrics count them
+	busy, all      time.Duration // CPU time of the machine: used by anybody, and there
+	rounds         float64       // of the node's flushes, as its metrics count them
 	hasRounds      bool
 	device         int64 // flushes that the device did, for everybody
 	hasDevice      bool
@@ -24,6 +25,8 @@ func (t *totals) add(s spent, messages int64) {
 	first := t.messages == 0
 	t.broker += s.broker
 	t.client += s.client
+	t.busy += s.busy
+	t.all += s.all
 	t.rounds += s.rounds
 	t.device += s.device
 	t.hasRounds = s.hasRounds && (first || t.hasRounds)
@@ -35,6 +38,11 @@ func (t *totals) add(s spent, messages int64) {
 func (t *totals) perMessage() (broker, client float64) {
 	n := max(1, float64(t.messages))
 	return micros(t.broker) / n, micros(t.client) / n
+}
+
+// others is the share of the machine's CPU time that other programs had.
+func (t *totals) others() float64 {
+	return max(0, float64(t.busy-t.broker-t.client)/max(1, float64(t.all)))
 }
 
 // perFlush is how many messages shared a flush; nil where nobody counts.
@@ -71,6 +79,9 @@ func (m *meter) read() (err error) {
 	if s.client, err = cpuTime(os.Getpid()); err != nil {
 		return err
 	}
+	if s.busy, s.all, err = machineTime(); err != nil {
+		return err
+	}
 	s.device, s.hasDevice = deviceFlushes(m.dir)
 	if m.rounds != nil {
 		s.rounds, err = m.rounds()
@@ -85,6 +96,7 @@ func (m *meter) used() spent {
 	a, b := m.readings[len(m.readings)-2], m.readings[len(m.readings)-1]
 	return spent{
 		broker: b.broker - a.broker, client: b.client - a.client, rounds: b.rounds - a.rounds,
+		busy: b.busy - a.busy, all: b.all - a.all,
 		hasRounds: a.hasRounds && b.hasRounds, device: b.device - a.device, hasDevice: a.hasDevice && b.hasDevice,
 	}
 }

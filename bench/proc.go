@@ -40,6 +40,32 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
+// machineTime is the CPU time that all processors together were busy since the machine started, and that there was.
+func machineTime() (busy, all time.Duration, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal; guests are counted in user
+	const first, idle, iowait, limit = 1, 4, 5, 9
+	if len(fields) < limit {
+		return 0, 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	for i := first; i < limit; i++ {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		t := time.Duration(n) * clockTick
+		all += t
+		if i != idle && i != iowait {
+			busy += t
+		}
+	}
+	return busy, all, nil
+}
+
 // residentSize is the RSS of a process in bytes; pid may be "self".
 func residentSize(pid string) (size int64, err error) {
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))

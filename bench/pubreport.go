@@ -40,6 +40,7 @@ type pubRow struct {
 	MB     float64 `json:"mb_per_second"`
 	Broker float64 `json:"broker_cpu_us"` // per message
 	Client float64 `json:"client_cpu_us"` // per message
+	Others float64 `json:"others_cpu"`    // the share of the machine's CPU time that other programs had
 	// PerFlush is messages per flush round of the node; PerDeviceFlush per flush of the device, whoever caused it.
 	PerFlush       *float64 `json:"messages_per_flush"`
 	PerDeviceFlush *float64 `json:"messages_per_device_flush"`
@@ -64,17 +65,17 @@ type openRow struct {
 func (r *report) pubTable(tw io.Writer) {
 	for _, c := range r.Publish {
 		fmt.Fprintf(tw, "\n%s, %d B, %d in flight, %s\tmsgs/s\tmin\tmax\tMB/s\tmsgs/flush\t/device flush\tbroker µs\t"+
-			"client µs\t× framed\t× calls\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
+			"client µs\tothers\t× framed\t× calls\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
 			plural(c.Connections, "connection"))
 		for _, row := range c.Rows {
-			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
+			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.0f %%\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
 				row.Rate.Median, row.Rate.Min, row.Rate.Max, row.MB, maybe(row.PerFlush), maybe(row.PerDeviceFlush),
-				row.Broker, row.Client, row.Framed, row.Calls, row.Bulk, row.Raw, mib(row.RSS))
+				row.Broker, row.Client, 100*row.Others, row.Framed, row.Calls, row.Bulk, row.Raw, mib(row.RSS))
 		}
 		probeLine(tw, "QUIC framed", c.Framed, c.Framed.Median*float64(c.Bytes)/1e6,
 			fmt.Sprintf("%.1f\t%.1f", c.FramedServer, c.FramedClient))
 		probeLine(tw, "QUIC calls", c.Calls, c.Calls.Median*float64(c.Bytes)/1e6, "\t")
-		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
+		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
 		probeLine(tw, "fdatasync, 4 KiB", c.Raw, c.Raw.Median*probeBlock/1e6, "\t")
 		probeLine(tw, "fdatasync, 256 B", c.RawSmall, c.RawSmall.Median*256/1e6, "\t")
 		fmt.Fprintf(tw, "\nlatency in ms\toffered/s\treached/s\tp50\tp90\tp99\tp99.9\tmax\tlate\t\n")
@@ -89,7 +90,7 @@ func (r *report) pubTable(tw io.Writer) {
 }
 
 func probeLine(tw io.Writer, name string, s sample, mb float64, micros string) {
-	fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t\t\t%s\t\t\t\t\t\t\n", name, s.Median, s.Min, s.Max, mb, micros)
+	fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t\t\t%s\t\t\t\t\t\t\t\n", name, s.Median, s.Min, s.Max, mb, micros)
 }
 
 func latencyLine(tw io.Writer, name, offered string, reached float64, l latencies, late string) {
