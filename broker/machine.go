@@ -57,6 +57,10 @@ func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore
 		mine.applied(q.effects)
 		q.act(i)
 	}
+	clear(q.effects)
+	if cap(q.effects) > keptMax {
+		q.effects = nil
+	}
 }
 
 // cursor walks the items of this life's proposals while their entry is applied.
@@ -133,13 +137,27 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 		q.settles[n].to.settled(q.settles[n].frame)
 		n++
 	}
-	q.settles = append(q.settles[:0], q.settles[n:]...)
+	q.settles = behind(q.settles, n)
 	q.giveUp()
 	q.insistAgain()
 	q.wakeRoom()
 	if q.closed.Load() && q.drained().Left == 0 {
 		q.changed(uint64(q.id))
 	}
+}
+
+// keptMax is how many places a list of the shard keeps for its next use.
+const keptMax = 1024
+
+// behind moves what lies behind the first n to the front. What was before it is let go: its consumer may be
+// gone, and nothing may come here for long.
+func behind(list []settleAnswer, n int) []settleAnswer {
+	left := copy(list, list[n:])
+	clear(list[left:])
+	if left == 0 && cap(list) > keptMax {
+		return nil
+	}
+	return list[:left]
 }
 
 // insistAgain is called on the shard when marks moved: there may be room now.
