@@ -66,6 +66,16 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// A body whose length is no length is a bug of the caller's.
+func TestNegativeLength(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a body of -1 bytes")
+		}
+	}()
+	new(State).Apply(Command{Kind: Publish, Length: -1}, nil)
+}
+
 // A closed queue takes nothing and delivers what it has (W-28).
 func TestClosed(t *testing.T) {
 	q := newTable(t)

@@ -182,6 +182,7 @@ func TestSequenceTooFar(t *testing.T) {
 	// A producer that ran to the end of numbers harms only itself.
 	top := Effect{Kind: Refused, Reason: SeqTooFar, Low: seqMax}
 	q.publish(Command{Slot: 1, Seq: math.MaxUint64, Low: math.MaxUint64}, top)
+	q.publish(Command{Slot: 1, Seq: seqMax + 1}, top)
 	q.publish(Command{Slot: 1, Seq: seqMax}, Effect{Kind: Published, Offset: 2})
 	q.register("p", 1, Effect{Kind: Registered, Slot: 1, Next: seqMax + 1, Low: seqMax})
 }
