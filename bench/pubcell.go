@@ -210,14 +210,18 @@ func (c *cellRun) openLoop(ctx context.Context, w *rowRun) error {
 	if rate == 0 {
 		rate = w.row.Rate.Median / 2
 	}
-	f, err := c.load(w, rate).run(ctx, func() error { return nil })
+	m := meter{pid: w.node.pid(), dir: c.dir, rounds: w.node.rounds}
+	f, err := c.load(w, rate).run(ctx, m.read)
 	if err != nil {
 		return err
 	}
+	m.add(f.messages)
 	w.row.Open = openRow{
 		Offered: rate, Reached: f.rate(), Latency: quantilesOf(f.latency),
-		Late: float64(f.late) / max(1, float64(f.messages)),
+		Late: float64(f.late) / max(1, float64(f.messages)), Others: m.total.others(),
 	}
+	w.row.Open.Broker, w.row.Open.Client = m.total.perMessage()
+	w.row.Open.PerFlush, _ = m.total.perFlush()
 	return nil
 }
 

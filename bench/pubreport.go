@@ -56,10 +56,14 @@ type pubRow struct {
 
 // openRow is a row's open loop. Latency is measured from the time when a message was to be sent.
 type openRow struct {
-	Offered float64   `json:"offered_per_second"`
-	Reached float64   `json:"per_second"`
-	Late    float64   `json:"sent_late"` // the share that was sent more than a millisecond after its time
-	Latency latencies `json:"latency"`
+	Offered  float64   `json:"offered_per_second"`
+	Reached  float64   `json:"per_second"`
+	PerFlush *float64  `json:"messages_per_flush"`
+	Broker   float64   `json:"broker_cpu_us"` // per message
+	Client   float64   `json:"client_cpu_us"` // per message
+	Others   float64   `json:"others_cpu"`
+	Late     float64   `json:"sent_late"` // the share that was sent more than a millisecond after its time
+	Latency  latencies `json:"latency"`
 }
 
 func (r *report) pubTable(tw io.Writer) {
@@ -78,13 +82,16 @@ func (r *report) pubTable(tw io.Writer) {
 		fmt.Fprintf(tw, "QUIC bulk\t\t\t\t%.1f\t%s\t\t\t\t\t\t\t\t\t\t\n", c.Bulk.Median, spread(c.Bulk))
 		probeLine(tw, "fdatasync, 4 KiB", c.Raw, c.Raw.Median*probeBlock/1e6, "\t")
 		probeLine(tw, "fdatasync, 256 B", c.RawSmall, c.RawSmall.Median*256/1e6, "\t")
-		fmt.Fprintf(tw, "\nlatency in ms\toffered/s\treached/s\tp50\tp90\tp99\tp99.9\tmax\tlate\t\n")
+		fmt.Fprintf(tw, "\nlatency in ms\toffered/s\treached/s\tp50\tp90\tp99\tp99.9\tmax\tlate\tmsgs/flush\t"+
+			"broker µs\tclient µs\tothers\t\n")
 		for _, row := range c.Rows {
-			latencyLine(tw, row.Want+", open loop", fmt.Sprintf("%.0f", row.Open.Offered), row.Open.Reached, row.Open.Latency,
-				fmt.Sprintf("%.1f %%", 100*row.Open.Late))
+			o := &row.Open
+			latencyLine(tw, row.Want+", open loop", fmt.Sprintf("%.0f", o.Offered), o.Reached, o.Latency,
+				fmt.Sprintf("%.1f %%\t%s\t%.1f\t%.1f\t%.0f %%", 100*o.Late, maybe(o.PerFlush), o.Broker, o.Client,
+					100*o.Others))
 		}
 		for _, row := range c.Rows {
-			latencyLine(tw, row.Want+", closed loop", "", row.Rate.Median, row.Closed, "")
+			latencyLine(tw, row.Want+", closed loop", "", row.Rate.Median, row.Closed, "\t\t\t\t")
 		}
 	}
 }
