@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 
@@ -37,6 +39,7 @@ type consumer struct {
 	ended    bool           // guarded by mu
 	failure  *wire.Error    // guarded by mu; why the stream ends
 	abort    func()         // ends the reading
+	absent   atomic.Bool    // its subscription did not get into the log
 }
 
 func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenConsumer) {
@@ -66,8 +69,8 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.mu.Lock()
 	q.consumers[c.id] = c
 	q.mu.Unlock()
-	attach := queue.Command{Kind: queue.Attach, Subscription: c.sub, Session: c.id, Limit: open.Credit}
-	if err := c.command(ctx, attach); err != nil {
+	err := c.attach(ctx, open.Credit)
+	if err != nil {
 		s.refuse(stream, &wire.Error{Code: refusal(err), Detail: err.Error()})
 	} else {
 		s.refuse(stream, c.run(ctx, cancel, stream, r))
@@ -76,7 +79,19 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.mu.Lock()
 	delete(q.consumers, c.id)
 	q.mu.Unlock()
-	c.leave()
+	if err == nil && !c.absent.Load() {
+		c.leave()
+	}
+}
+
+// attach puts the subscription into the log; on an error it is not there.
+func (c *consumer) attach(ctx context.Context, credit uint64) error {
+	cmd := queue.Command{Kind: queue.Attach, Subscription: c.sub, Session: c.id, Limit: credit}
+	p := &proposal{items: 1, dropped: func(err error) {
+		c.absent.Store(true)
+		c.refused(err)
+	}}
+	return c.queue.proposeWaiting(ctx, p, []raftstore.Item{{Command: cmd.Append(nil)}})
 }
 
 // run reads the client's frames while two goroutines write: one deliveries, one the answers to
@@ -141,7 +156,8 @@ func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) 
 	return c, nil
 }
 
-func (c *consumer) ephemeral() bool { return c.sub[:1] == ephemeral }
+// isEphemeral says whether a subscription ends with its stream.
+func isEphemeral(subscription string) bool { return strings.HasPrefix(subscription, ephemeral) }
 
 func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 	items := make([]raftstore.Item, len(cmds))
@@ -176,13 +192,10 @@ func (c *consumer) failed() *wire.Error {
 // leave gives what was not settled back to the queue. A node that stops does so at its next start.
 func (c *consumer) leave() {
 	cmd := queue.Command{Kind: queue.Detach, Subscription: c.sub, Session: c.id}
-	if c.ephemeral() {
+	if isEphemeral(c.sub) {
 		cmd = queue.Command{Kind: queue.Unsubscribe, Subscription: c.sub}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
-	items := []raftstore.Item{{Command: cmd.Append(nil)}}
-	if err := c.queue.proposeWaiting(ctx, c.queue.insisting(cmd), items); err != nil {
+	if err := c.queue.insist([]queue.Command{cmd}); err != nil {
 		c.queue.log.Info("a consumer left without a trace in the log; the next start detaches it",
 			"subscription", c.sub, "err", err)
 	}

@@ -26,6 +26,8 @@ const (
 	// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
 	outboxMax = 128 << 10
 
+	// againAfter is how long what had no room in a queue's log waits for another try, if nothing else is written.
+	againAfter = time.Second
 	// stopPatience is how long a node that stops waits for answers to be given and read.
 	stopPatience = 5 * time.Second
 	// stopLinger is how long a session waits for its client to leave once everything is answered.

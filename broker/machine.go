@@ -160,18 +160,6 @@ func behind(list []settleAnswer, n int) []settleAnswer {
 	return list[:left]
 }
 
-// insistAgain is called on the shard when marks moved: there may be room now.
-func (q *nodeQueue) insistAgain() {
-	again := q.again
-	q.again = nil
-	for i, c := range again {
-		if err := q.insist(c); err != nil {
-			q.again = append(q.again, again[i:]...)
-			return
-		}
-	}
-}
-
 // Halted implements raftstore.Halter: nothing will be flushed any more, so who waits for it learns
 // that it is unknown.
 func (q *nodeQueue) Halted(err error) {

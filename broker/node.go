@@ -99,8 +99,7 @@ func Open(c Config) (_ *Node, err error) {
 	if err := n.openStorage(); err != nil {
 		return nil, err
 	}
-	// The incarnation rises at every open, so no session of an earlier life has such a number.
-	n.sessions.Store(n.store.Identity().Incarnation << 32)
+	n.sessions.Store(n.firstSession())
 	if n.c.Identity == nil {
 		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, c.Dir, "node"); err != nil {
 			return nil, err
@@ -163,6 +162,10 @@ func (n *Node) openStorage() error {
 	n.host.Start()
 	return nil
 }
+
+// firstSession is a number below every session of this life, and above those of earlier ones: the
+// incarnation rises at every open.
+func (n *Node) firstSession() uint64 { return n.store.Identity().Incarnation << 32 }
 
 // Addr is the address the node listens on.
 func (n *Node) Addr() net.Addr { return n.listener.Addr() }

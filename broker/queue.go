@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weida/broker/control"
 	"weida/broker/queue"
@@ -37,6 +38,8 @@ type nodeQueue struct {
 	left      bool                 // guarded by mu; gone is closed
 	room      chan struct{}        // guarded by mu; closed when the inbox may have room again
 	trouble   error                // guarded by mu; why it takes no messages
+	again     []queue.Command      // guarded by mu; they had no room, and are to be proposed again
+	retry     bool                 // guarded by mu; a timer runs for them
 
 	stateMu sync.Mutex   // held for moments: by Apply, and by who reads
 	state   *queue.State // guarded by stateMu; changed by the shard alone
@@ -44,7 +47,6 @@ type nodeQueue struct {
 	// owned by the shard
 	placed  []*proposal // appended, in order of index, not finished
 	settles []settleAnswer
-	again   []queue.Command // dropped, and to be proposed again once something else was written
 	effects []queue.Effect
 	applied raftstore.Index // as of the last Moved
 	halted  error           // why nothing will be flushed any more
@@ -81,17 +83,74 @@ func (q *nodeQueue) messageMax(nodeMax int64) int64 {
 	return nodeMax
 }
 
-// begin ends what earlier lives left attached.
-func (q *nodeQueue) begin() error { return q.insist(queue.Command{Kind: queue.DetachAll}) }
-
-// insist proposes a command that has to get into the log sooner or later: where there is no room for it
-// now, it is proposed again as soon as something else was written.
-func (q *nodeQueue) insist(c queue.Command) error {
-	return q.propose(q.insisting(c), []raftstore.Item{{Command: c.Append(nil)}})
+// begin ends what earlier lives left attached; the sessions of this one, from first on, are spared however
+// late there is room for it. Subscriptions that end with their stream are ended themselves.
+func (q *nodeQueue) begin(first uint64) error {
+	var ends []queue.Command
+	held := false
+	q.read(func(s *queue.State) {
+		s.Attachments(func(subscription string, session uint64) {
+			held = held || session != 0
+			if isEphemeral(subscription) {
+				ends = append(ends, queue.Command{Kind: queue.Unsubscribe, Subscription: subscription})
+			}
+		})
+	})
+	if held { // all at once, before the others: nothing is to be assigned to those that are gone
+		ends = append([]queue.Command{{Kind: queue.DetachBelow, Session: first}}, ends...)
+	}
+	return q.insist(ends)
 }
 
-func (q *nodeQueue) insisting(c queue.Command) *proposal {
-	return &proposal{items: 1, dropped: func(error) { q.again = append(q.again, c) }}
+// insist proposes commands that have to get into the log sooner or later. Where there is no room for them
+// now, they are proposed again when something else was written, and every againAfter. On an error, such as
+// raftstore.ErrReadOnly, it is the next start that sees to them.
+func (q *nodeQueue) insist(list []queue.Command) error {
+	for len(list) > 0 {
+		some := list[:min(len(list), batchItems)]
+		items := make([]raftstore.Item, len(some))
+		for i := range some {
+			items[i].Command = some[i].Append(nil)
+		}
+		err := q.propose(&proposal{items: len(items), dropped: func(error) { q.postpone(some) }}, items)
+		switch {
+		case errors.Is(err, raftstore.ErrFull):
+			q.postpone(list)
+			return nil
+		case err != nil:
+			return err
+		}
+		list = list[len(some):]
+	}
+	return nil
+}
+
+// postpone keeps commands to be insisted on again.
+func (q *nodeQueue) postpone(list []queue.Command) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.again = append(q.again, list...)
+	if !q.retry {
+		q.retry = true
+		time.AfterFunc(againAfter, func() {
+			q.mu.Lock()
+			q.retry = false
+			q.mu.Unlock()
+			q.insistAgain()
+		})
+	}
+}
+
+// insistAgain proposes once more what had no room. What a group does not take any more, because it is
+// read-only or stopped, is left to the next start.
+func (q *nodeQueue) insistAgain() {
+	q.mu.Lock()
+	again := q.again
+	q.again = nil
+	q.mu.Unlock()
+	if err := q.insist(again); err != nil {
+		q.log.Info("consumers left without a trace in the log; the next start detaches them", "err", err)
+	}
 }
 
 // propose hands items to the group; on nil the proposal will be answered exactly once.

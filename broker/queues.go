@@ -58,7 +58,7 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 		return nil, err
 	}
 	q.closed.Store(c.Metadata.DeletionTimestamp != 0)
-	if err := q.begin(); err != nil {
+	if err := q.begin(n.firstSession()); err != nil {
 		q.group.Stop()
 		return nil, err
 	}

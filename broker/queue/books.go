@@ -15,5 +15,13 @@ func (s *State) Limits() Limits {
 // Subscriptions counts the subscriptions, attached or not.
 func (s *State) Subscriptions() int { return len(s.subs) }
 
+// Attachments yields the subscriptions, in order of subscribing, with the session that is attached to each;
+// 0 is nobody.
+func (s *State) Attachments(yield func(subscription string, session uint64)) {
+	for _, sub := range s.subs {
+		yield(sub.id, sub.session)
+	}
+}
+
 // Producers counts the producers with an id that are registered.
 func (s *State) Producers() int { return len(s.slots) }

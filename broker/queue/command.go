@@ -8,8 +8,8 @@ import (
 // Kind tells commands apart on disk. Numbers are never reused.
 type Kind uint8
 
-// The commands. Publish and PublishFrom carry a body, the others none. Limit is Grant by whoever asks, which is no
-// longer written.
+// The commands. Publish and PublishFrom carry a body, the others none. Limit is Grant by whoever asks,
+// and DetachAll spares nobody; they are no longer written.
 const (
 	Publish Kind = iota + 1
 	Attach
@@ -24,6 +24,7 @@ const (
 	Configure
 	Purge
 	Grant
+	DetachBelow
 )
 
 // Verb is how a delivery is settled.
@@ -47,12 +48,14 @@ const (
 type Command struct {
 	Kind         Kind
 	Subscription string
-	Session      uint64 // of Attach, Detach, Grant: who holds the subscription; of Settle, Register, Retire, Purge: who asks
-	Limit        uint64 // of Attach, Grant, Limit: absolute number of deliveries allowed
-	Offset       uint64 // of Settle, with Attempt and Term
-	Attempt      uint64
-	Term         uint64
-	Verb         Verb
+	// Session is, of Attach, Detach and Grant, who holds the subscription; of Settle, Register, Retire and Purge, who
+	// asks; of DetachBelow, the lowest one that is spared.
+	Session uint64
+	Limit   uint64 // of Attach, Grant, Limit: absolute number of deliveries allowed
+	Offset  uint64 // of Settle, with Attempt and Term
+	Attempt uint64
+	Term    uint64
+	Verb    Verb
 
 	Producer string   // of Register, Retire: 1 to ProducerMax bytes
 	Identity [32]byte // of Register, Retire: whose producer it is
@@ -97,7 +100,7 @@ func (c *Command) Append(dst []byte) []byte {
 	case Configure:
 		dst = appendNumbers(dst, c.MaxMessages, c.MaxBytes)
 		dst = appendBool(dst, c.Closed)
-	case Purge:
+	case Purge, DetachBelow:
 		dst = appendNumbers(dst, c.Session)
 	case Publish, DetachAll: // nothing but the kind
 	}
@@ -143,7 +146,7 @@ func Decode(b []byte) (Command, error) {
 		c.Slot, c.Seq, c.Low = d.uint(), d.uint(), d.uint()
 	case Configure:
 		c.MaxMessages, c.MaxBytes, c.Closed = d.uint(), d.uint(), d.bool()
-	case Purge:
+	case Purge, DetachBelow:
 		c.Session = d.uint()
 	default:
 		return Command{}, fmt.Errorf("queue: command of unknown kind %d", c.Kind)

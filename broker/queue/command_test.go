@@ -33,6 +33,7 @@ var commands = []struct {
 	{Command{Kind: Configure, MaxMessages: 1, MaxBytes: 300, Closed: true}, "0b01ac0201"},
 	{Command{Kind: Configure}, "0b000000"},
 	{Command{Kind: Purge, Session: 300}, "0cac02"},
+	{Command{Kind: DetachBelow, Session: 300}, "0eac02"},
 	{Command{Kind: Grant, Subscription: "s", Session: 300, Limit: 9}, "0d0173ac0209"},
 }
 
@@ -56,7 +57,7 @@ func TestCommandBytes(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{
-		"", "00", "0e", "ff", "0601730311010600", "0601730311010604",
+		"", "00", "0f", "ff", "0601730311010600", "0601730311010604",
 		"0c8000", "0cffffffffffffffffff02", // a number too long, one too large
 		"0b000002", "0800" + strings.Repeat("00", 33), // a flag of neither kind, no id
 	} {

@@ -155,8 +155,11 @@ func (b *both) leave(t *rapid.T) {
 
 func (b *both) detach(t *rapid.T) {
 	c := Command{Kind: Detach, Subscription: subscriptions.Draw(t, "id"), Session: sessions.Draw(t, "session")}
-	if rapid.IntRange(0, 9).Draw(t, "all") == 0 {
+	switch rapid.IntRange(0, 9).Draw(t, "all") {
+	case 0:
 		c = Command{Kind: DetachAll}
+	case 1:
+		c = Command{Kind: DetachBelow, Session: c.Session}
 	}
 	b.apply(t, c)
 }

@@ -65,9 +65,11 @@ func (m *model) apply(c Command) []Effect {
 		if sub := m.sub(c.Subscription); sub != nil && sub.session == c.Session {
 			m.detach(sub)
 		}
-	case DetachAll:
+	case DetachAll, DetachBelow:
 		for _, sub := range m.subs {
-			m.detach(sub)
+			if c.Kind == DetachAll || sub.session < c.Session {
+				m.detach(sub)
+			}
 		}
 	case Limit:
 		if sub := m.sub(c.Subscription); sub != nil {

@@ -64,9 +64,11 @@ func (s *State) Apply(c Command, out []Effect) []Effect {
 		if sub := s.sub(c.Subscription); sub != nil && sub.session == c.Session {
 			s.detach(sub)
 		}
-	case DetachAll:
+	case DetachAll, DetachBelow:
 		for _, sub := range s.subs {
-			s.detach(sub)
+			if c.Kind == DetachAll || sub.session < c.Session {
+				s.detach(sub)
+			}
 		}
 	case Limit, Grant:
 		// Who lost the subscription grants no more: its holder does not know of that credit.
