@@ -83,9 +83,12 @@ func (k *consumer) session(s session, t *tenant) {
 	var done context.CancelFunc
 	x.until, done = context.WithTimeout(s.run, workMax)
 	defer done()
+	defer context.AfterFunc(s.quiet, func() { time.AfterFunc(calm, done) })()
+	defer context.AfterFunc(t.over, func() { time.AfterFunc(calm, done) })()
 	if !spans {
 		defer context.AfterFunc(s.life, func() { time.AfterFunc(drainMax, done) })()
 	}
+	defer context.AfterFunc(x.until, c.Close)() // nothing waits for a dead node any longer
 	err = x.take(ctx)
 	x.finish(s)
 	k.r.odd(t.place, "consume", err)

@@ -14,7 +14,7 @@ import (
 // TestKill kills a real node a few times under everything that can be done to it (D-1, D-17, D-18, T-33). WEIDA_KILLS
 // sets how often, WEIDA_SEED repeats a load.
 func TestKill(t *testing.T) {
-	o := options{kills: 6, seed: rand.Uint64() >> 16, dir: os.TempDir(), loadMS: 200}
+	o := options{kills: 6, seed: rand.Uint64() >> 16, dir: os.TempDir(), loadMS: 2000}
 	for name, set := range map[string]func(uint64){
 		"WEIDA_KILLS": func(v uint64) { o.kills = int(v) },
 		"WEIDA_SEED":  func(v uint64) { o.seed = v },
@@ -28,6 +28,10 @@ func TestKill(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d; repeat with WEIDA_SEED=%d WEIDA_KILLS=%d go test -run TestKill ./fuzz/crash", o.seed, o.seed, o.kills)
+	var list []event
+	if o.kills <= 20 {
+		o.record = func(e event) { list = append(list, e) }
+	}
 	c, err := crash(o)
 	t.Logf("\n%s", table(o, c))
 	if err != nil {
@@ -35,6 +39,9 @@ func TestKill(t *testing.T) {
 	}
 	if c.written+c.flushed == 0 {
 		t.Fatal("no message was confirmed: the run shows nothing")
+	}
+	if list != nil {
+		t.Run("Lies", func(t *testing.T) { spoil(t, list, o.seed) })
 	}
 }
 
@@ -51,7 +58,7 @@ func TestKillSeesLoss(t *testing.T) {
 		}
 		return errors.Join(os.RemoveAll(data), exec.Command("cp", "-a", saved, data).Run())
 	}
-	o := options{kills: 6, seed: rand.Uint64() >> 16, dir: t.TempDir(), loadMS: 200, tamper: rollBack}
+	o := options{kills: 6, seed: rand.Uint64() >> 16, dir: t.TempDir(), loadMS: 2000, tamper: rollBack}
 	_, err := crash(o)
 	if err == nil || !regexp.MustCompile(`REGISTRY|LOST|CHANGED|TWICE|FORGOTTEN`).MatchString(err.Error()) {
 		t.Fatalf("seed %d: written bytes were taken away, and the check says %v", o.seed, err)

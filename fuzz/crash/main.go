@@ -14,7 +14,7 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 100, "how often to kill")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64()>>16, "decides load and moments")
 	flag.StringVar(&o.dir, "dir", ".", "where crash-artefacts-SEED is made; removed if nothing is wrong")
-	flag.IntVar(&o.loadMS, "load", 200, "longest load before most kills, in milliseconds")
+	flag.IntVar(&o.loadMS, "load", 2000, "longest load before a kill, in milliseconds; mostly it is far shorter")
 	flag.Parse()
 	c, err := crash(o)
 	fmt.Fprintln(os.Stderr)

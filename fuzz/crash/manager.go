@@ -118,6 +118,9 @@ func (g *manager) limits(s *spec) {
 		return low + g.rng.Uint64N(high-low)
 	}
 	s.Messages, s.Bytes, s.MessageBytes = some(20, 200), some(50_000, 500_000), some(300, 100_000)
+	if s.Bytes > 0 {
+		s.MessageBytes = min(s.MessageBytes, s.Bytes/2) // a message that could never fit is refused as a spec
+	}
 }
 
 // change does something to a queue that is there.

@@ -85,8 +85,8 @@ func (p *producer) session(s session, t *tenant) {
 	spans := p.rng.IntN(3) == 0
 	ends := []context.Context{s.quiet, t.leaving}
 	o := client.ProducerOptions{Want: wire.Stored(wire.Written), ID: p.id, Patience: -1}
-	if p.rng.IntN(3) == 0 {
-		o.Window = 1 + p.rng.IntN(64)
+	if o.Window = 1 + p.rng.IntN(100); p.rng.IntN(4) == 0 {
+		o.Window = 0 // the default, which is a thousand
 	}
 	if spans {
 		o.Patience = patience

@@ -152,14 +152,7 @@ func (r *run) loop() error {
 			r.gate.resume()
 		}
 		r.gate.begin()
-		most := r.o.loadMS * 1000
-		if r.rng.IntN(10) == 0 {
-			most *= 4
-		}
-		select {
-		case <-time.After(time.Duration(r.rng.IntN(most)) * time.Microsecond):
-		case <-r.wrong:
-		}
+		r.load()
 		if err := r.strike(); err != nil {
 			return err
 		}
@@ -169,6 +162,27 @@ func (r *run) loop() error {
 		}
 	}
 	return nil
+}
+
+// load lets everybody work until so many things were answered, which is a moment of no particular kind, or until it
+// takes too long.
+func (r *run) load() {
+	goal := r.rng.IntN(800)
+	if r.rng.IntN(10) == 0 {
+		goal *= 5
+	}
+	from := r.answers()
+	end := time.Now().Add(time.Duration(r.o.loadMS) * time.Millisecond)
+	for r.answers() < from+goal && time.Now().Before(end) && !r.contradicted() {
+		time.Sleep(time.Duration(r.rng.IntN(2000)) * time.Microsecond)
+	}
+}
+
+func (r *run) answers() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.model.counts
+	return c.written + c.flushed + c.refused + c.deliveries + c.accepts + c.rejects + c.releases
 }
 
 // begin starts the node; with strikes it is now and then killed on the way up, once or more.
