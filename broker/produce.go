@@ -32,11 +32,26 @@ type producer struct {
 	bytes int64 // guarded by mu
 
 	// owned by the reading goroutine
-	slot     uint64 // of a producer with an id; 0 without
-	last     uint64 // highest sequence so far, of one without an id
-	items    []raftstore.Item
+	slot uint64 // of a producer with an id; 0 without
+	last uint64 // highest sequence so far, of one without an id
+	*parcel
 	messages []message
 	size     int64
+	before   int // messages of the last proposal
+}
+
+// parcel is the memory of one proposal. The group gives it back when it has been written and applied.
+type parcel struct {
+	items  []raftstore.Item
+	bodies []byte // the small ones, one behind the other
+}
+
+var parcels = sync.Pool{New: func() any { return new(parcel) }}
+
+func (p *parcel) free() {
+	clear(p.items)
+	p.items, p.bodies = p.items[:0], p.bodies[:0]
+	parcels.Put(p)
 }
 
 func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenProducer) {
@@ -115,7 +130,7 @@ func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*pr
 	if q.closed.Load() {
 		return nil, nil, &wire.Error{Code: wire.QueueClosing}
 	}
-	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox()}
+	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox(), parcel: parcels.Get().(*parcel)}
 	opened := &wire.Opened{
 		Offer: q.offer(), MessageMax: uint64(q.messageMax(s.node.c.MessageMax)),
 		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
@@ -213,11 +228,19 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 		}
 		item.Large = body
 	} else {
-		item.Inline = append([]byte(nil), m.Body...)
+		item.Inline = m.Body // copied below, once it is clear into which parcel
 	}
-	cost := int64((&raftstore.Batch{Items: []raftstore.Item{item}}).Size())
+	cost := int64(item.Size())
 	if len(p.items) == batchItems || p.size+cost > raftstore.MaxBatchBytes {
 		p.propose(ctx)
+	}
+	if !m.Large {
+		start := len(p.bodies)
+		p.bodies = append(p.bodies, m.Body...) // where it moves, earlier items keep what they have
+		item.Inline = p.bodies[start:len(p.bodies):len(p.bodies)]
+	}
+	if p.messages == nil {
+		p.messages = make([]message, 0, p.before)
 	}
 	p.items = append(p.items, item)
 	p.messages = append(p.messages, msg)
@@ -258,10 +281,10 @@ func (p *producer) propose(ctx context.Context) {
 	if len(p.items) == 0 {
 		return
 	}
-	items, messages := p.items, p.messages
-	p.items, p.messages, p.size = nil, nil, 0
-	err := p.queue.proposeWaiting(ctx, &proposal{items: len(items), messages: messages, to: p}, items)
-	if err != nil {
+	taken, items, messages := p.parcel, p.items, p.messages
+	p.parcel, p.messages, p.size, p.before = parcels.Get().(*parcel), nil, 0, len(items)
+	pr := &proposal{items: len(items), messages: messages, to: p, free: taken.free}
+	if err := p.queue.proposeWaiting(ctx, pr, items); err != nil {
 		for i, msg := range messages {
 			if items[i].Large != nil {
 				items[i].Large.Abort()
@@ -269,6 +292,7 @@ func (p *producer) propose(ctx context.Context) {
 			p.answered(1, msg.size)
 			p.refused(msg.seq, &wire.Error{Code: refusal(err), Detail: err.Error()})
 		}
+		taken.free()
 		return
 	}
 	if p.accept(messages) {

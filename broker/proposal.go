@@ -11,6 +11,7 @@ type proposal struct {
 	items    int
 	messages []message // of a producer, one per item; nil for other commands
 	to       *producer
+	free     func() // called when the items' memory is read no more; may be nil
 
 	// of one command that somebody waits for; each is called at most once, on the shard, and must not block
 	reply   func(queue.Effect) // applied, and as durable as the queue is

@@ -159,7 +159,7 @@ func (q *nodeQueue) propose(p *proposal, items []raftstore.Item) error {
 	q.mu.Lock()
 	q.asked[tag] = p
 	q.mu.Unlock()
-	err := q.group.Propose(&raftstore.Batch{Tag: tag, Items: items})
+	err := q.group.Propose(&raftstore.Batch{Tag: tag, Items: items, Free: p.free})
 	if err != nil {
 		q.mu.Lock()
 		delete(q.asked, tag)

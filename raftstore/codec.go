@@ -47,6 +47,9 @@ func (b *Batch) Size() int {
 	return n
 }
 
+// Size is what the item costs of its batch's size, in bytes.
+func (it *Item) Size() int { return itemSize(it) }
+
 func itemSize(it *Item) int {
 	n := itemOverhead + len(it.Command)
 	if it.HasBody {

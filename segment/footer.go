@@ -84,6 +84,13 @@ func EncodeFooter(f File, pos int64, rows []Row, chain Chain, last Index) []byte
 }
 
 func sortRows(rows []Row) (entries, bodies, others []Row) {
+	n := 0
+	for i := range rows {
+		if rows[i].Kind == KindBody {
+			n++
+		}
+	}
+	bodies, entries = make([]Row, 0, n), make([]Row, 0, len(rows)-n)
 	for _, r := range rows {
 		switch r.Kind {
 		case KindEntry:
@@ -99,7 +106,10 @@ func sortRows(rows []Row) (entries, bodies, others []Row) {
 			panic("bug: segment: footer row of a kind that has none")
 		}
 	}
-	slices.SortStableFunc(bodies, func(a, b Row) int { return compareRef(a.Ref, b.Ref) })
+	byRef := func(a, b Row) int { return compareRef(a.Ref, b.Ref) }
+	if !slices.IsSortedFunc(bodies, byRef) {
+		slices.SortStableFunc(bodies, byRef)
+	}
 	out := bodies[:0]
 	for i, r := range bodies {
 		if i+1 == len(bodies) || bodies[i+1].Ref != r.Ref {

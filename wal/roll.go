@@ -133,11 +133,12 @@ func (l *Log) sealWork(s *seg) *work {
 	facts, promise := l.facts(), l.safe
 	end, chain, last := s.end, s.chain, s.last
 	info := s.info()
+	records := int(s.bodies) + int(s.hi-s.lo)
 	var footer segment.Footer
 	return &work{
 		kind: JobSeal,
 		run: func() (err error) {
-			footer, err = l.seal(s, end, chain, last)
+			footer, err = l.seal(s, end, chain, last, records)
 			if err != nil {
 				return l.fault("seal "+segmentName(s.file.Segment), err)
 			}
@@ -180,14 +181,14 @@ func (s *seg) info() segInfo {
 }
 
 // seal builds the footer of a segment by reading it again, and writes it, flushed.
-func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark) (segment.Footer, error) {
+func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark, records int) (segment.Footer, error) {
 	path := l.segPath(s.file.Segment)
 	h, err := l.acquire(s)
 	if err != nil {
 		return segment.Footer{}, err
 	}
 	defer l.release(h)
-	var rows []segment.Row
+	rows := make([]segment.Row, 0, records)
 	var next segment.Chain
 	at := segment.FirstBatch
 	if end > at {

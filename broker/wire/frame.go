@@ -179,23 +179,30 @@ func decodePayload(f Frame, payload []byte) error {
 	return nil
 }
 
+// readMax is how far a Reader's memory grows while the other side is ahead of it, in bytes.
+const readMax = 128 << 10
+
 // Reader takes frames off a stream.
 type Reader struct {
 	r   io.Reader
 	buf []byte
 	at  int // first byte not yet taken
 	end int
+
+	filled  bool // the last read left no room: whoever writes is ahead
+	dec     dec
+	publish Publish // lent out by Next
 }
 
 // NewReader returns a Reader of r. It may read ahead: what follows the last frame is had by Rest.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, 16<<10)} }
 
-// Next returns the next frame. Its byte fields are valid until the next call. io.EOF means that the
+// Next returns the next frame. It and its byte fields are valid until the next call. io.EOF means that the
 // stream ended between two frames, io.ErrUnexpectedEOF inside one.
 func (r *Reader) Next() (Frame, error) {
 	for {
 		if r.end > r.at {
-			f, n, err := Parse(r.buf[r.at:r.end])
+			f, n, err := r.parse(r.buf[r.at:r.end])
 			if err == nil {
 				r.at += n
 				return f, nil
@@ -211,6 +218,27 @@ func (r *Reader) Next() (Frame, error) {
 			return nil, err
 		}
 	}
+}
+
+// parse is Parse with memory that is used again.
+func (r *Reader) parse(b []byte) (Frame, int, error) {
+	t, size, err := frameSize(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	var f Frame
+	if t == TypePublish {
+		r.publish = Publish{}
+		f = &r.publish
+	} else {
+		f = newFrame(t)
+	}
+	r.dec = dec{b: b[size.head:size.limit]}
+	f.decode(&r.dec)
+	if err := r.dec.end(); err != nil {
+		return nil, 0, &FormatError{f.Type().String(), err.Error()}
+	}
+	return f, size.limit, nil
 }
 
 // Buffered says whether Next answers without reading the stream: with a frame, or with its error.
@@ -241,12 +269,13 @@ func (r *Reader) more() error {
 		r.end = copy(r.buf, r.buf[r.at:r.end])
 		r.at = 0
 	}
-	if r.end == len(r.buf) {
+	if r.end == len(r.buf) || r.filled && len(r.buf) < readMax {
 		r.buf = append(r.buf, make([]byte, len(r.buf))...) // ends at FrameMax and a head, rounded up
 	}
 	for range 100 {
 		n, err := r.r.Read(r.buf[r.end:])
 		r.end += n
+		r.filled = r.end == len(r.buf)
 		if n > 0 {
 			return nil
 		}
