@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -34,6 +33,7 @@ type consumer struct {
 	mu       sync.Mutex
 	bell     chan struct{}  // holds one: events wait
 	events   []queue.Effect // guarded by mu; at most UnsettledMax deliveries and a few more
+	open     int            // guarded by mu; deliveries of this stream whose settle is not known to have had effect
 	settling int            // guarded by mu; settles without an answer
 	room     *sync.Cond     // of mu: settling fell, or ended
 	ended    bool           // guarded by mu
@@ -204,49 +204,95 @@ func (c *consumer) leave() {
 // read takes settles and credit off the stream until it ends.
 func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 	var cmds []queue.Command
+	granted := uint64(0) // by this stream
 	for {
-		if len(cmds) > 0 && (!r.Buffered() || len(cmds) == batchItems) {
-			if err := c.command(ctx, cmds...); err != nil {
-				return &wire.Error{Code: refusal(err), Detail: err.Error()}
+		if len(cmds) == batchItems || !r.Buffered() {
+			if err := c.propose(ctx, &cmds); err != nil {
+				return err
 			}
-			cmds = cmds[:0]
 		}
 		c.out.await()
 		f, err := r.Next()
 		if err != nil {
-			if len(cmds) > 0 { // whole frames that came before a broken one
-				if err := c.command(ctx, cmds...); err != nil {
-					return &wire.Error{Code: refusal(err), Detail: err.Error()}
-				}
+			if err := c.propose(ctx, &cmds); err != nil { // whole frames that came before a broken one
+				return err
 			}
 			return readError(err)
 		}
 		switch f := f.(type) {
 		case *wire.Credit:
-			cmds = append(cmds, queue.Command{Kind: queue.Grant, Subscription: c.sub, Session: c.id, Limit: f.Limit})
-		case *wire.Settle:
-			if !c.settleRoom() {
-				return nil
+			if f.Limit > granted {
+				granted = f.Limit
+				cmds = c.grant(cmds, f.Limit)
 			}
-			cmds = append(cmds, queue.Command{
-				Kind: queue.Settle, Subscription: c.sub, Session: c.id,
-				Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb),
-			})
+		case *wire.Settle:
+			room, stale := c.settleRoom(false)
+			if !room && !stale {
+				if err := c.propose(ctx, &cmds); err != nil {
+					return err
+				}
+				room, stale = c.settleRoom(true)
+			}
+			switch {
+			case stale:
+				c.out.add(&wire.Settled{Offset: f.Offset, Attempt: f.Attempt, Code: wire.StaleSettle})
+				c.out.wake()
+			case !room:
+				return nil
+			default:
+				cmds = append(cmds, queue.Command{
+					Kind: queue.Settle, Subscription: c.sub, Session: c.id,
+					Offset: f.Offset, Attempt: f.Attempt, Term: f.Term, Verb: queue.Verb(f.Verb),
+				})
+			}
 		default:
 			return &wire.Error{Code: wire.Malformed, Detail: "a consumer's stream carries CREDIT and SETTLE only"}
 		}
 	}
 }
 
-// settleRoom waits until one more settle may be under way; false if the consumer ended.
-func (c *consumer) settleRoom() bool {
+// propose hands over what has gathered.
+func (c *consumer) propose(ctx context.Context, cmds *[]queue.Command) *wire.Error {
+	if len(*cmds) == 0 {
+		return nil
+	}
+	err := c.command(ctx, *cmds...)
+	*cmds = (*cmds)[:0]
+	if err != nil {
+		return &wire.Error{Code: refusal(err), Detail: err.Error()}
+	}
+	return nil
+}
+
+// grant adds credit to what has gathered. Of credit that follows credit only the highest counts.
+func (c *consumer) grant(cmds []queue.Command, limit uint64) []queue.Command {
+	if n := len(cmds); n > 0 && cmds[n-1].Kind == queue.Grant {
+		cmds[n-1].Limit = limit
+		return cmds
+	}
+	return append(cmds, queue.Command{Kind: queue.Grant, Subscription: c.sub, Session: c.id, Limit: limit})
+}
+
+// settleRoom says whether one more settle may go into the log, and counts it there. No more are under way than
+// deliveries of this stream are open: the others cannot have an effect, and the log is not for them. With no delivery
+// open the settle is stale. Without wait it may be neither yet; with it, neither means that the consumer ended.
+func (c *consumer) settleRoom(wait bool) (room, stale bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.settling >= settlesMax && !c.ended {
+	for {
+		switch {
+		case c.ended:
+			return false, false
+		case c.open == 0:
+			return false, true // and none is under way whose answer would have to come first
+		case c.settling < min(c.open, settlesMax):
+			c.settling++
+			return true, false
+		case !wait:
+			return false, false
+		}
 		c.room.Wait()
 	}
-	c.settling++
-	return !c.ended
 }
 
 func (c *consumer) end() {
@@ -258,8 +304,18 @@ func (c *consumer) end() {
 
 // event is called on the shard.
 func (c *consumer) event(e queue.Effect) {
+	if e.Kind == queue.Superseded {
+		c.mu.Lock()
+		c.events = nil // another has them now
+		c.mu.Unlock()
+		c.fail(&wire.Error{Code: wire.Superseded}) // also if nothing can be written to the client
+		return
+	}
 	c.mu.Lock()
 	c.events = append(c.events, e)
+	if e.Kind == queue.Assigned {
+		c.open++
+	}
 	c.mu.Unlock()
 	c.ring()
 }
@@ -272,6 +328,9 @@ func (c *consumer) settled(f wire.Settled) {
 	}
 	c.mu.Lock()
 	c.settling--
+	if f.Code == wire.OK {
+		c.open--
+	}
 	c.mu.Unlock()
 	c.room.Signal()
 	c.out.wake()
@@ -320,8 +379,6 @@ func write(w io.Writer, b []byte) error {
 	return err
 }
 
-var errSuperseded = errors.New("superseded")
-
 // eventFrame appends an effect's frame to buf, which it writes when it is large.
 func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte, e queue.Effect) ([]byte, error) {
 	switch e.Kind {
@@ -333,9 +390,6 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 	case queue.Crowded:
 		c.fail(&wire.Error{Code: wire.TooManySubs, Detail: fmt.Sprintf("The limit is %d", queue.SubscriptionsMax)})
 		return buf, nil
-	case queue.Superseded:
-		buf = wire.Append(buf, &wire.ErrorFrame{Code: wire.Superseded})
-		return nil, errors.Join(errSuperseded, write(stream, buf))
 	case queue.Ended:
 		c.fail(&wire.Error{Code: wire.Unsubscribed, Detail: "Its id was " + quote(c.sub)})
 		return buf, nil

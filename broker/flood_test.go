@@ -2,10 +2,12 @@ package broker
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 	"weak"
 
+	"weida/broker/queue"
 	"weida/broker/wire"
 )
 
@@ -44,5 +46,83 @@ func TestListsOfTheShardShrink(t *testing.T) {
 	}
 	if cap(behind(make([]settleAnswer, 3), 3)) == 0 {
 		t.Error("a short list is made anew for each settle")
+	}
+}
+
+// A settle of a delivery that was never made is answered without the log: nobody else waits for it.
+func TestSettlesOfNothingStayOutOfTheLog(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.consumer("s", 10)
+	settle := func(attempt uint64) wire.Frame {
+		return &wire.Settle{Offset: 0, Attempt: attempt, Term: 1, Verb: wire.Accept}
+	}
+	before := r.index("demo")
+	for range 3 {
+		c.send(settle(1), settle(2), settle(1))
+	}
+	for range 9 {
+		if f := frame[*wire.Settled](c); f.Code != wire.StaleSettle {
+			t.Fatalf("%+v", f)
+		}
+	}
+	if now := r.index("demo"); now != before {
+		t.Errorf("%d entries in the log for settles of nothing", now-before)
+	}
+
+	// With one delivery open one settle is under way at a time, and answers come in the order of the settles.
+	r.producer(wire.Stored(wire.Written)).put(1, "x")
+	d := c.get(0, 1, "x")
+	real := &wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: wire.Accept}
+	c.send(settle(7), settle(8), real, settle(9), real)
+	for k, want := range []wire.Settled{
+		{Attempt: 7, Code: wire.StaleSettle}, {Attempt: 8, Code: wire.StaleSettle}, {Attempt: 1},
+		{Attempt: 9, Code: wire.StaleSettle}, {Attempt: 1, Code: wire.StaleSettle},
+	} {
+		if f := *frame[*wire.Settled](c); f != want {
+			t.Errorf("answer %d: %+v, want %+v", k, f, want)
+		}
+	}
+}
+
+// Of credit that comes together only the highest goes into the log, and none that raises nothing.
+func TestCreditIsGathered(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.consumer("s", 0)
+	size := func() int64 { return r.node.lookup("demo").group.Status().Store.LogBytes }
+	const credits = 4000
+	before := size()
+	var flood []wire.Frame
+	for k := range uint64(credits) {
+		flood = append(flood, &wire.Credit{Limit: k/2 + 1})
+	}
+	c.send(flood...)
+	c.send(&wire.Credit{Limit: 1}, &wire.Credit{Limit: credits / 2})
+	r.producer(wire.Stored(wire.Written)).put(1, "x")
+	c.settle(c.get(0, 1, "x"), wire.Accept, wire.OK) // answered behind them
+	if grown := size() - before; grown > 5*credits {
+		t.Errorf("%d bytes of log for %d credits", grown, credits)
+	}
+	if again := r.consumer("s", 0); again.opened.Limit != credits/2 {
+		t.Errorf("credit of %d, want %d", again.opened.Limit, credits/2)
+	}
+}
+
+// index is the last entry that a queue applied.
+func (r *rig) index(queue string) uint64 {
+	r.t.Helper()
+	return uint64(r.node.lookup(queue).group.Status().Marks.Applied)
+}
+
+// Who lost a subscription holds none of its deliveries any more and is on its way out, whether it reads or not.
+func TestSupersededConsumerLetsGo(t *testing.T) {
+	var aborted bool
+	c := &consumer{bell: make(chan struct{}, 1), abort: func() { aborted = true }}
+	c.room = sync.NewCond(&c.mu)
+	for k := range uint64(1000) {
+		c.event(queue.Effect{Kind: queue.Assigned, Offset: k})
+	}
+	c.event(queue.Effect{Kind: queue.Superseded})
+	if len(c.events) > 0 || !aborted || c.failed() == nil || c.failed().Code != wire.Superseded {
+		t.Errorf("%d deliveries are kept, stream ended: %v, because of %v", len(c.events), aborted, c.failed())
 	}
 }
