@@ -33,8 +33,10 @@ var attacks = []attack{
 		want: []string{"key turned away"},
 	},
 	{name: "noise", what: "untrusted: datagrams of garbage, 10,000 a second", run: noise},
-	{name: "replay-packets", what: "untrusted: a recorded session's datagrams, again and again", run: replayPackets},
-	{name: "crowd", what: "as many connections as are taken, all idle", run: crowd, fills: true},
+	{name: "replay-packets", what: "untrusted: a recorded session's datagrams, again and again", run: replayPackets,
+		wait: 12 * time.Second},
+	{name: "crowd", what: "as many connections as are taken, all idle", run: crowd, fills: true,
+		wait: 12 * time.Second},
 	{
 		name: "vanish", what: "connections with open streams whose client is gone without a word", run: vanish,
 		wait: 12 * time.Second,
@@ -87,7 +89,7 @@ var attacks = []attack{
 		name: "admin-bodies", what: "HTTP: bodies without end, headers without end", run: adminBodies,
 		want: []string{"HTTP 413", "HTTP 431"},
 	},
-	{name: "admin-slow", what: "HTTP: connections by the hundred that trickle their headers or say nothing", run: adminSlow},
+	{name: "admin-slow", what: "HTTP: connections by the hundred, with headers that trickle or nothing", run: adminSlow},
 }
 
 func attackNamed(name string) (attack, bool) {

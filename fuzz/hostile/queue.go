@@ -73,7 +73,7 @@ func (n *node) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, client.Options{Addrs: []string{n.listen}, Identity: n.good, Trust: n.trust})
 }
 
-// beside makes a queue that the node serves on the same shard as another one: what one shard does, the other queue feels.
+// beside makes a queue on the shard of another one, which feels what is done to it.
 func (n *node) beside(ctx context.Context, other *admin.Queue) (*admin.Queue, error) {
 	for k := range 8 {
 		q, err := n.make(ctx, fmt.Sprintf("bait-%d", k))

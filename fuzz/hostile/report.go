@@ -66,9 +66,11 @@ func (r *run) table(rows []row, errs []string) string {
 		three := func(f func(levels) int64) string {
 			return fmt.Sprintf("%d/%d/%d", f(x.Calm), f(x.Most), f(x.After))
 		}
-		line(x.Attack, three(func(l levels) int64 { return l.RSS >> 20 }), three(func(l levels) int64 { return l.Live >> 20 }),
-			three(func(l levels) int64 { return l.Goroutines }), three(func(l levels) int64 { return l.Files }),
-			three(func(l levels) int64 { return l.Conns }), fmt.Sprintf("%.2f/%.2f", x.CPUBefore, x.CPUDuring),
+		rss := three(func(l levels) int64 { return l.RSS >> 20 })
+		live := three(func(l levels) int64 { return l.Live >> 20 })
+		goroutines := three(func(l levels) int64 { return l.Goroutines })
+		files, conns := three(func(l levels) int64 { return l.Files }), three(func(l levels) int64 { return l.Conns })
+		line(x.Attack, rss, live, goroutines, files, conns, fmt.Sprintf("%.2f/%.2f", x.CPUBefore, x.CPUDuring),
 			fmt.Sprintf("%.1f", x.BackSeconds), fmt.Sprintf("%d of %d", x.Newcomers-x.NewcomersRefused, x.Newcomers))
 	}
 	_ = w.Flush() // likewise
