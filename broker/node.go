@@ -119,12 +119,13 @@ func Open(c Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.listenAdmin(); err != nil {
-		return nil, errors.Join(err, n.listener.Close())
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	n.work, n.stopWork = context.WithCancel(ctx)
+	if err := n.listenAdmin(); err != nil { // it asks whether the node stops as soon as it listens
+		cancel()
+		return nil, errors.Join(err, n.listener.Close())
+	}
 	n.served.Go(func() { n.accept(ctx) })
 	n.control.start()
 	return n, nil
