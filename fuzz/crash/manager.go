@@ -56,7 +56,7 @@ func (g *manager) step(s session) {
 	case t == nil:
 		if now.Observed == now.Generation && g.serves(s.life) {
 			g.slot.let(newTenant(place{g.slot.name, now.UID}, now.Spec.Durability))
-			g.steps = 5 + g.rng.IntN(40)
+			g.steps = 3 + g.rng.IntN(20)
 		}
 	default:
 		g.change(s.life, t, now)

@@ -78,13 +78,14 @@ func TestLimits(t *testing.T) {
 		{"full", "", tale(limit(done), two, send(3, "", 0), no(3, wire.QueueFull))},
 		{"perhaps full", "", tale(limit(unknown), two, send(3, "", 0), no(3, wire.QueueFull))},
 		{"refused with room", "LIMIT", tale(limit(done), send(1, "", 0), no(1, wire.QueueFull))},
-		{"refused with room again", "LIMIT", tale(limit(done), two, got(1, 0, 1), settle(0, 1, wire.Accept, done), got(2, 1, 1),
-			settle(1, 1, wire.Accept, done), send(3, "", 0), no(3, wire.QueueFull))},
+		{"refused with room again", "LIMIT", tale(limit(done), two, got(1, 0, 1), settle(0, 1, wire.Accept, done),
+			got(2, 1, 1), settle(1, 1, wire.Accept, done), send(3, "", 0), no(3, wire.QueueFull))},
 		{"too large", "", tale(limit(done), large, no(3, wire.TooLarge))},
 		{"not too large", "LIMIT", tale(limit(done), send(1, "", 0), no(1, wire.TooLarge))},
 		{"too large, and taken", "LIMIT", tale(limit(done), large, ok(3, 0))},
 		{"perhaps too large, and taken", "", tale(limit(unknown), large, ok(3, 0))},
-		{"crowded", "LIMIT", tale(limit(done), two, send(3, "", 0), ok(3, 2), shown(books{In: 3, Ready: 3}, b(1), b(2), b(3)))},
+		{"crowded", "LIMIT", tale(limit(done), two, send(3, "", 0), ok(3, 2),
+			shown(books{In: 3, Ready: 3}, b(1), b(2), b(3)))},
 	} {
 		want(t, c.name, c.kind, c.list)
 	}
