@@ -134,7 +134,7 @@ func runPub(c *cobra.Command, o pubOptions) error {
 }
 
 func measurePub(c *cobra.Command, o pubOptions, sz pubSizes) error {
-	r, err := measure(c, "pub", o.dir, sz.passes, sz.probeWrites, func(r *report, dir string) error {
+	r, err := measure("pub", o.dir, sz.passes, sz.probeWrites, func(r *report, dir string) error {
 		for _, bytes := range sz.bytes {
 			for _, queues := range sz.queues {
 				fmt.Fprintf(c.ErrOrStderr(), "bench: %s, %d B\n", plural(queues, "queue"), bytes)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -155,7 +156,7 @@ func (c *cellRun) profile(ctx context.Context, w *rowRun) (_ *profile, err error
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	var ok bool
 	if err := w.node.ask(&ok, "profile "+brokerFile); err != nil {
 		return nil, err

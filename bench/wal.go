@@ -85,7 +85,7 @@ func runWAL(c *cobra.Command, o walOptions) error {
 }
 
 func measureWAL(c *cobra.Command, o walOptions, sz sizes) error {
-	r, err := measure(c, "wal", o.dir, sz.samples, sz.probeWrites, func(r *report, dir string) error {
+	r, err := measure("wal", o.dir, sz.samples, sz.probeWrites, func(r *report, dir string) error {
 		for _, part := range walParts {
 			if !slices.Contains(o.only, part) {
 				continue
@@ -107,7 +107,7 @@ func measureWAL(c *cobra.Command, o walOptions, sz sizes) error {
 }
 
 // measure does work in an empty directory below parent, with a probe of the raw disk before and after.
-func measure(c *cobra.Command, bench, parent string, samples, writes int, work func(*report, string) error) (
+func measure(bench, parent string, samples, writes int, work func(*report, string) error) (
 	r *report, err error,
 ) {
 	dir, kind, err := makeDir(parent)

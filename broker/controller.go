@@ -61,9 +61,9 @@ func (c *controller) close() {
 	c.work.Wait()
 }
 
-// do runs f for a queue, one at a time, and says whether the last one is over without an error. An error
-// is returned once; the next call runs f again.
-func (c *controller) do(uid uint64, f func() error) (running bool, err error) {
+// do runs f for a queue, one at a time. What f returned is returned by the next call, once; the one after
+// that runs f again.
+func (c *controller) do(uid uint64, f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.jobs[uid]
@@ -72,14 +72,14 @@ func (c *controller) do(uid uint64, f func() error) (running bool, err error) {
 		c.jobs[uid] = j
 	}
 	if j.running {
-		return true, nil
+		return nil
 	}
 	if err := j.err; err != nil {
 		j.err = nil
-		return false, err
+		return err
 	}
 	if c.life.Err() != nil {
-		return true, nil
+		return nil
 	}
 	j.running = true
 	c.work.Go(func() {
@@ -89,7 +89,7 @@ func (c *controller) do(uid uint64, f func() error) (running bool, err error) {
 		c.mu.Unlock()
 		c.node.registry.wake(uid)
 	})
-	return true, nil
+	return nil
 }
 
 // busy says whether something is under way for a queue.
@@ -108,14 +108,14 @@ func (c *controller) Ensure(k control.Queue) (bool, error) {
 	}
 	q := c.node.serving(k)
 	if q == nil {
-		_, err := c.do(uid, func() error {
+		err := c.do(uid, func() error {
 			_, err := c.node.openQueue(k)
 			return err
 		})
 		return false, err
 	}
 	if !q.configured(k.Spec, leaving) {
-		_, err := c.do(uid, func() error { return q.configure(c.life, k.Spec, leaving) })
+		err := c.do(uid, func() error { return q.configure(c.life, k.Spec, leaving) })
 		return false, err
 	}
 	if !leaving && k.Status.ObservedGeneration > 0 {
@@ -170,7 +170,7 @@ func (c *controller) Destroy(k control.Queue) (bool, error) {
 	if done {
 		return true, nil
 	}
-	_, err := c.do(uid, func() error {
+	err := c.do(uid, func() error {
 		if err := c.node.destroy(k); err != nil {
 			return err
 		}

@@ -113,6 +113,7 @@ func (q *nodeQueue) act(i raftstore.Index) {
 			if c := q.consumer(e.Session); c != nil {
 				c.event(e)
 			}
+		default: // the answer to a proposal, which has it by now
 		}
 	}
 }

@@ -60,6 +60,8 @@ func (p *proposal) applied(k int, effects []queue.Effect) {
 		m.offset, m.term = e.Offset, e.Term
 	case queue.Refused:
 		m.code = refusedByQueue[e.Reason]
+	default:
+		panic("bug: broker: a publish that was neither taken nor refused")
 	}
 }
 

@@ -89,8 +89,9 @@ func (w *window) refusal(seq uint64) *wire.Error {
 		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence is under way"}
 	case free:
 		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence was answered, or passed over"}
+	default: // a gap, which may be filled
+		return nil
 	}
-	return nil
 }
 
 // add takes a message in, for which there must be room, and puts it last among those to be written.

@@ -58,8 +58,12 @@ func filled[T any]() *T {
 // commands is one of each kind, with and without everything.
 func commands() []Command {
 	return []Command{
-		{Mutation: filled[Mutation]()}, {Observe: filled[Observe]()}, {Remove: filled[Remove]()},
-		{Mutation: &Mutation{}}, {Observe: &Observe{}}, {Remove: &Remove{}},
+		{Mutation: filled[Mutation]()},
+		{Observe: filled[Observe]()},
+		{Remove: filled[Remove]()},
+		{Mutation: &Mutation{}},
+		{Observe: &Observe{}},
+		{Remove: &Remove{}},
 		{Mutation: &Mutation{Queue: &QueueSpec{Replicas: -5, DrainDeadline: -1 << 63}, At: -1}},
 		{Mutation: &Mutation{Connector: &ConnectorSpec{}}},
 	}

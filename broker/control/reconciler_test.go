@@ -534,7 +534,7 @@ func TestConditionsFit(t *testing.T) {
 	for _, text := range []string{
 		"", "a\nb", "\xff\xfe", strings.Repeat("ä", 600), strings.Repeat("x", 1024), strings.Repeat("\xff", 5000),
 	} {
-		c := condition(CondGroup, &Trouble{text, text})
+		c := condition(&Trouble{text, text})
 		st := Status{Phase: Pending, Conditions: []Condition{c}}
 		if err := validateStatus(KindQueue, "a", &st); err != nil || strings.Contains(c.Message, "\n") {
 			t.Errorf("%.20q: %v", text, err)

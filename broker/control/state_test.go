@@ -110,7 +110,7 @@ func TestVersionIsIndex(t *testing.T) {
 	// A status is no change of the spec; a refusal is no change at all.
 	q = r.must(r.observe(q.Metadata.UID, 2, Status{ObservedGeneration: 2, Phase: Ready}))
 	want.ResourceVersion = r.last
-	r.refused(r.create("a", limited(9)), Exists)
+	_ = r.refused(r.create("a", limited(9)), Exists)
 	if got, _ := r.s.Queue("a"); got.Metadata != want || q.Metadata != want {
 		t.Errorf("%+v", got.Metadata)
 	}
@@ -151,15 +151,15 @@ func TestOneOfTwoWins(t *testing.T) {
 	}
 	// Also with the spec that stands, and with "there is none".
 	m := two(2)
-	r.refused(r.mutate(m), Conflict)
+	_ = r.refused(r.mutate(m), Conflict)
 	m.Expected = expect(0)
-	r.refused(r.mutate(m), Conflict)
+	_ = r.refused(r.mutate(m), Conflict)
 	m.Expected = expect(now)
 	if res := r.mutate(m); res.Err != nil || res.Changed {
 		t.Errorf("%+v", res)
 	}
 	// Delete.
-	r.refused(r.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Expected: &v}), Conflict)
+	_ = r.refused(r.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Expected: &v}), Conflict)
 	r.must(r.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Expected: &now}))
 	// Where there is none.
 	for _, verb := range []Verb{Apply, Create} {
@@ -205,8 +205,8 @@ func TestDefaultsAreShown(t *testing.T) {
 func TestCreate(t *testing.T) {
 	r := newRegistry(t)
 	r.must(r.create("a", limited(1)))
-	r.refused(r.create("a", limited(2)), Exists)
-	r.refused(r.create("a", limited(1)), Exists)
+	_ = r.refused(r.create("a", limited(2)), Exists)
+	_ = r.refused(r.create("a", limited(1)), Exists)
 	if q, _ := r.s.Queue("a"); q.Spec.Limits.Messages != 1 {
 		t.Errorf("%+v", q.Spec)
 	}
@@ -227,7 +227,7 @@ func TestCreate(t *testing.T) {
 // TestDelete is an intent that stands, and may only end sooner (T-20, W-28).
 func TestDelete(t *testing.T) {
 	r := newRegistry(t)
-	r.refused(r.delete("a"), NotFound)
+	_ = r.refused(r.delete("a"), NotFound)
 	q := r.must(r.apply("a", QueueSpec{DrainDeadline: Duration(time.Minute)}))
 	here := []Replica{{"n", "d", true}}
 	r.must(r.observe(q.Metadata.UID, 1, Status{ObservedGeneration: 1, Phase: Ready, Placement: here}))
@@ -244,7 +244,7 @@ func TestDelete(t *testing.T) {
 	if st.Phase != Deleting || st.Destroying || st.ObservedGeneration != 1 || len(st.Placement) != 1 {
 		t.Errorf("%+v", st)
 	}
-	r.refused(r.apply("a", limited(3)), Removing)
+	_ = r.refused(r.apply("a", limited(3)), Removing)
 
 	for _, res := range []Result{r.delete("a"), drain(5_000, time.Hour), drain(5_000, time.Minute)} {
 		if res.Err != nil || res.Changed || res.Queue.Metadata != m {
@@ -259,7 +259,7 @@ func TestDelete(t *testing.T) {
 	if m = r.must(drain(1, 0)).Metadata; m.DrainUntil != 5_000 {
 		t.Errorf("%+v", m)
 	}
-	r.refused(r.mutate(Mutation{
+	_ = r.refused(r.mutate(Mutation{
 		Verb: Delete, Kind: KindQueue, Name: "a", Expected: expect(m.ResourceVersion - 1),
 	}), Conflict)
 }
@@ -267,8 +267,8 @@ func TestDelete(t *testing.T) {
 // TestDrainIsNotCutShort: a part of a millisecond counts as one.
 func TestDrainIsNotCutShort(t *testing.T) {
 	r := newRegistry(t)
-	q := r.must(r.apply("a", QueueSpec{DrainDeadline: 1}))
-	if q = r.must(r.delete("a")); q.Metadata.DrainUntil != q.Metadata.DeletionTimestamp+1 {
+	r.must(r.apply("a", QueueSpec{DrainDeadline: 1}))
+	if q := r.must(r.delete("a")); q.Metadata.DrainUntil != q.Metadata.DeletionTimestamp+1 {
 		t.Errorf("%+v", q.Metadata)
 	}
 }
@@ -293,8 +293,8 @@ func TestRecreate(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	// What was meant for the old one does not reach the new one.
-	r.refused(r.observe(old, 1, Status{Phase: Ready}), NotFound)
-	r.refused(r.do(remove), NotFound)
+	_ = r.refused(r.observe(old, 1, Status{Phase: Ready}), NotFound)
+	_ = r.refused(r.do(remove), NotFound)
 	if _, ok := r.s.QueueOf(old); ok {
 		t.Error("the old uid finds something")
 	}
@@ -309,27 +309,27 @@ func TestObserve(t *testing.T) {
 	uid := r.must(r.apply("a", limited(1))).Metadata.UID
 	r.must(r.apply("a", limited(2)))
 	ready := Status{ObservedGeneration: 1, Phase: Ready}
-	r.refused(r.observe(uid+1, 1, ready), NotFound)
-	r.refused(r.do(Command{Observe: &Observe{KindConnector, uid, 1, ready}}), NotFound)
-	r.refused(r.observe(uid, 3, ready), Invalid)                                       // of a spec to come
-	r.refused(r.observe(uid, 1, Status{ObservedGeneration: 2, Phase: Ready}), Invalid) // done before looked at
-	r.refused(r.observe(uid, 1, Status{Phase: "Well"}), Invalid)                       //
-	r.refused(r.observe(uid, 1, Status{Phase: Deleting}), Invalid)                     // nobody asked for it
-	r.refused(r.observe(uid, 1, Status{Phase: Ready, Destroying: true}), Invalid)      //
+	_ = r.refused(r.observe(uid+1, 1, ready), NotFound)
+	_ = r.refused(r.do(Command{Observe: &Observe{KindConnector, uid, 1, ready}}), NotFound)
+	_ = r.refused(r.observe(uid, 3, ready), Invalid)                                       // of a spec to come
+	_ = r.refused(r.observe(uid, 1, Status{ObservedGeneration: 2, Phase: Ready}), Invalid) // done before looked at
+	_ = r.refused(r.observe(uid, 1, Status{Phase: "Well"}), Invalid)                       //
+	_ = r.refused(r.observe(uid, 1, Status{Phase: Deleting}), Invalid)                     // nobody asked for it
+	_ = r.refused(r.observe(uid, 1, Status{Phase: Ready, Destroying: true}), Invalid)      //
 	r.must(r.observe(uid, 2, ready))                                                   // gen 2 is in work, 1 is done
 	if res := r.observe(uid, 2, ready); res.Changed || res.Err != nil {                // nothing new
 		t.Errorf("%+v", res)
 	}
 	r.must(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Ready}))
-	r.refused(r.observe(uid, 2, ready), Conflict) // only rises
+	_ = r.refused(r.observe(uid, 2, ready), Conflict) // only rises
 	q := r.must(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Degraded}))
 	if q.Spec.Limits.Messages != 2 || q.Metadata.Generation != 2 {
 		t.Errorf("a status changed the spec: %+v", q)
 	}
 	r.must(r.delete("a"))
-	r.refused(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Ready}), Removing)
+	_ = r.refused(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Ready}), Removing)
 	r.must(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Deleting, Destroying: true}))
-	r.refused(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Deleting}), Conflict)
+	_ = r.refused(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Deleting}), Conflict)
 }
 
 // TestStatusIsBounded: what controllers write is bounded too.
@@ -343,7 +343,7 @@ func TestStatusIsBounded(t *testing.T) {
 		r := newRegistry(t)
 		uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID
 		st.Phase = Pending
-		r.refused(r.observe(uid, 1, st), Invalid)
+		_ = r.refused(r.observe(uid, 1, st), Invalid)
 	}
 }
 
@@ -351,10 +351,10 @@ func TestStatusIsBounded(t *testing.T) {
 func TestRemove(t *testing.T) {
 	r := newRegistry(t)
 	uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID
-	r.refused(r.do(Command{Remove: &Remove{KindQueue, uid}}), Invalid)
+	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid}}), Invalid)
 	r.must(r.delete("a"))
-	r.refused(r.do(Command{Remove: &Remove{KindConnector, uid}}), NotFound)
-	r.refused(r.do(Command{Remove: &Remove{KindQueue, uid + 1}}), NotFound)
+	_ = r.refused(r.do(Command{Remove: &Remove{KindConnector, uid}}), NotFound)
+	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid + 1}}), NotFound)
 	r.must(r.do(Command{Remove: &Remove{KindQueue, uid}}))
 }
 

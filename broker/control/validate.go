@@ -178,7 +178,8 @@ func validateLimits(l QueueLimits, refuse func(string, string, ...any) *Error) *
 		field string
 		v     uint64
 	}{
-		{"spec.limits.messages", l.Messages}, {"spec.limits.bytes", l.Bytes},
+		{"spec.limits.messages", l.Messages},
+		{"spec.limits.bytes", l.Bytes},
 		{"spec.limits.messageBytes", l.MessageBytes},
 	} {
 		if one.v > math.MaxInt64-MessageOverhead {

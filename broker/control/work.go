@@ -30,7 +30,7 @@ func (r *Reconciler) ensure(t *task, q Queue) outcome {
 	done, err := r.rt.Ensure(q)
 	switch {
 	case err != nil:
-		return outcome{status: st.with(trouble, condition(CondGroup, err)), wait: r.failed(t)}
+		return outcome{status: st.with(trouble, condition(err)), wait: r.failed(t)}
 	case !done:
 		return outcome{status: q.Status, wait: r.o.Poll}
 	}
@@ -108,7 +108,7 @@ func (r *Reconciler) removal(t *task, q Queue) outcome {
 	case err != nil:
 		// The first condition says how draining ended; it stays.
 		head := st.Conditions[:min(len(st.Conditions), 1)]
-		conds := append(slices.Clone(head), condition(CondGroup, err))
+		conds := append(slices.Clone(head), condition(err))
 		return outcome{status: st.with(Deleting, conds...), wait: r.failed(t)}
 	case !done:
 		return outcome{status: q.Status, wait: r.o.Poll}
@@ -138,7 +138,7 @@ func (r *Reconciler) drain(t *task, q Queue) outcome {
 	done, d, err := r.rt.Disconnect(q)
 	switch {
 	case err != nil:
-		return outcome{status: st.with(Deleting, draining, condition(CondGroup, err)), wait: r.failed(t)}
+		return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
 	case !done:
 		return outcome{status: q.Status, wait: r.o.Poll}
 	}
@@ -155,7 +155,7 @@ func (r *Reconciler) emptied(t *task, q Queue) outcome {
 	for _, call := range []func(Queue) (bool, error){r.rt.StopAdmission, r.rt.Ensure} {
 		done, err := call(q)
 		if err != nil {
-			return outcome{status: st.with(Deleting, draining, condition(CondGroup, err)), wait: r.failed(t)}
+			return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
 		}
 		if !done {
 			return outcome{status: st, wait: r.o.Poll} // what is said about an error stays until it is known
@@ -163,7 +163,7 @@ func (r *Reconciler) emptied(t *task, q Queue) outcome {
 	}
 	d, err := r.rt.Drained(q)
 	if err != nil {
-		return outcome{status: st.with(Deleting, draining, condition(CondGroup, err)), wait: r.failed(t)}
+		return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
 	}
 	t.fails = 0
 	if d.Left > 0 {
@@ -199,13 +199,13 @@ func (s Status) with(p Phase, conds ...Condition) Status {
 }
 
 // condition shows an error of the runtime.
-func condition(kind string, err error) Condition {
+func condition(err error) Condition {
 	reason := "Error"
 	var t *Trouble
 	if errors.As(err, &t) && t.Reason != "" {
 		reason = t.Reason
 	}
-	return Condition{kind, clip(reason, wordMax), clip(err.Error(), messageMax)}
+	return Condition{CondGroup, clip(reason, wordMax), clip(err.Error(), messageMax)}
 }
 
 // clip makes a text fit a status: valid, in one line, and cut where it is too long.

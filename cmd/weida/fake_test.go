@@ -209,7 +209,7 @@ func (f *fakeAdmin) trouble(w http.ResponseWriter, name string) bool {
 	case "full":
 		f.refuse(w, 503, wire.NotCommitted, "The disk is full", "", nil)
 	case "proxy":
-		http.Error(w, "<html>bad gateway</html>", 502)
+		http.Error(w, "<html>bad gateway</html>", http.StatusBadGateway)
 	default:
 		return false
 	}
