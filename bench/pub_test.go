@@ -79,9 +79,9 @@ func TestPub(t *testing.T) {
 
 // TestJudgePub: each target is judged, in the right direction, on the row it is stated for.
 func TestJudgePub(t *testing.T) {
-	cell := func(queues, bytes int, rate, raw, framed, bulk float64) pubCell {
-		row := pubRow{Want: "stored:flushed", Rate: sample{Median: rate}, Raw: raw, Framed: framed, Bulk: bulk}
-		other := pubRow{Want: "accepted", Rate: sample{Median: 1e9}, Raw: 1e9, Framed: 1e9, Bulk: 1e9}
+	cell := func(queues, bytes int, rate, raw, calls, bulk float64) pubCell {
+		row := pubRow{Want: "stored:flushed", Rate: sample{Median: rate}, Raw: raw, Calls: calls, Bulk: bulk}
+		other := pubRow{Want: "accepted", Rate: sample{Median: 1e9}, Raw: 1e9, Calls: 1e9, Bulk: 1e9}
 		return pubCell{Queues: queues, Bytes: bytes, InFlight: 256, Rows: []pubRow{other, row}}
 	}
 	for _, c := range []struct {

@@ -316,8 +316,8 @@ func TestObserve(t *testing.T) {
 	_ = r.refused(r.observe(uid, 1, Status{Phase: "Well"}), Invalid)                       //
 	_ = r.refused(r.observe(uid, 1, Status{Phase: Deleting}), Invalid)                     // nobody asked for it
 	_ = r.refused(r.observe(uid, 1, Status{Phase: Ready, Destroying: true}), Invalid)      //
-	r.must(r.observe(uid, 2, ready))                                                   // gen 2 is in work, 1 is done
-	if res := r.observe(uid, 2, ready); res.Changed || res.Err != nil {                // nothing new
+	r.must(r.observe(uid, 2, ready))                                                       // gen 2 is in work, 1 is done
+	if res := r.observe(uid, 2, ready); res.Changed || res.Err != nil {                    // nothing new
 		t.Errorf("%+v", res)
 	}
 	r.must(r.observe(uid, 2, Status{ObservedGeneration: 2, Phase: Ready}))
@@ -336,9 +336,13 @@ func TestObserve(t *testing.T) {
 func TestStatusIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1025)
 	for _, st := range []Status{
-		{Conditions: make([]Condition, 17)}, {Placement: make([]Replica, 17)},
-		{Conditions: []Condition{{Message: long}}}, {Conditions: []Condition{{Type: long}}},
-		{Conditions: []Condition{{Reason: long}}}, {Placement: []Replica{{Node: long}}}, {Placement: []Replica{{Disk: long}}},
+		{Conditions: make([]Condition, 17)},
+		{Placement: make([]Replica, 17)},
+		{Conditions: []Condition{{Message: long}}},
+		{Conditions: []Condition{{Type: long}}},
+		{Conditions: []Condition{{Reason: long}}},
+		{Placement: []Replica{{Node: long}}},
+		{Placement: []Replica{{Disk: long}}},
 	} {
 		r := newRegistry(t)
 		uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID

@@ -235,7 +235,8 @@ func (a *api) put(ctx context.Context, m *manifest, verb control.Verb, expected 
 
 // remove asks for a deletion; drain is nil for the spec's own deadline.
 func (a *api) remove(ctx context.Context, k kindInfo, name string, drain *time.Duration,
-	expected *uint64) (*item, error) {
+	expected *uint64,
+) (*item, error) {
 	q := url.Values{}
 	if drain != nil {
 		q.Set("drainDeadline", drain.String())

@@ -74,7 +74,8 @@ func newRetire() *cobra.Command {
 
 // manageCommand is a command that ends something of a queue by its id.
 func manageCommand(cmd *cobra.Command, what, result string,
-	do func(*client.Client, context.Context, string, string) error) *cobra.Command {
+	do func(*client.Client, context.Context, string, string) error,
+) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.ValidArgsFunction = completeQueue
 	output := outputFlag(cmd)
