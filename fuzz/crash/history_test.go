@@ -150,7 +150,7 @@ var spoilings = []spoiling{
 	}},
 	{"a producer is forgotten", "FORGOTTEN", func(h *history, i int) bool {
 		e, ok := h.list[i].(opened)
-		if !ok || e.Next < 2 {
+		if !ok || !h.confirmed(i, e) {
 			return false
 		}
 		e.Next = 1
@@ -211,6 +211,14 @@ func (h *history) verb(i int, e settled) wire.Verb {
 		}
 	}
 	panic("bug: crash: a settle that nobody asked for")
+}
+
+// confirmed says that the producer that is opened at i had been confirmed something before.
+func (h *history) confirmed(i int, o opened) bool {
+	return slices.ContainsFunc(h.list[:i], func(e event) bool {
+		a, ok := e.(answered)
+		return ok && a.Committed && a.place == o.place && h.sent[a.Message].Producer == o.Producer
+	})
 }
 
 // shown says that a queue shows the message later.
