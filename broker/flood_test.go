@@ -126,3 +126,26 @@ func TestSupersededConsumerLetsGo(t *testing.T) {
 		t.Errorf("%d deliveries are kept, stream ended: %v, because of %v", len(c.events), aborted, c.failed())
 	}
 }
+
+// Who has credit for all gets all, though one command assigns only some: nobody has to ask for the rest.
+func TestCreditForMoreThanOneCommandAssigns(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	const messages = 3*queue.AssignMax + 1
+	for seq := range uint64(messages) {
+		p.send(&wire.Publish{Seq: seq + 1, Low: seq + 1, Body: []byte("x")})
+	}
+	for n := uint64(0); n < messages; {
+		n += frame[*wire.EvidenceFrame](p).Count
+	}
+	before := r.index("demo")
+	for life := range uint64(3) {
+		c := r.consumer("s", 1<<40)
+		for offset := range uint64(messages) {
+			c.get(offset, life+1, "x")
+		}
+	}
+	if n := r.index("demo") - before; n > 3*(2+messages/queue.AssignMax) {
+		t.Errorf("%d entries in the log for three consumers of %d messages", n, messages)
+	}
+}

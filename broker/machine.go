@@ -56,6 +56,7 @@ func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore
 		q.stateMu.Unlock()
 		mine.applied(q.effects)
 		q.act(i)
+		q.going = q.going && !c.Continues()
 	}
 	clear(q.effects)
 	if cap(q.effects) > keptMax {
@@ -141,9 +142,23 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 	q.settles = behind(q.settles, n)
 	q.giveUp()
 	q.insistAgain()
+	q.goOn()
 	q.wakeRoom()
 	if q.closed.Load() && q.drained().Left == 0 {
 		q.changed(uint64(q.id))
+	}
+}
+
+// goOn asks for the next assignments where one command did not make all of them. One is asked for at a time, so
+// that a subscription that takes all there is leaves room for other commands, and the shard for other queues.
+func (q *nodeQueue) goOn() {
+	// Before it serves, whoever is attached is of an earlier life and gone.
+	if q.going || q.halted != nil || !q.serves.Load() || !q.state.Behind() {
+		return
+	}
+	q.going = true
+	if err := q.insist([]queue.Command{queue.Continue()}); err != nil {
+		q.going = false // nothing is assigned on a queue that takes no entries
 	}
 }
 

@@ -48,6 +48,7 @@ type nodeQueue struct {
 	placed  []*proposal // appended, in order of index, not finished
 	settles []settleAnswer
 	effects []queue.Effect
+	going   bool            // a command that continues assigning is under way
 	applied raftstore.Index // as of the last Moved
 	halted  error           // why nothing will be flushed any more
 }

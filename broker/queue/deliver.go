@@ -7,6 +7,9 @@ const (
 	UnsettledMax = 1 << 16
 	// SubscriptionsMax bounds the subscriptions of a queue, attached or not.
 	SubscriptionsMax = 1024
+	// AssignMax bounds the assignments of one command: credit for many messages must not hold up other queues. The
+	// rest follows with the next commands; Behind says that one is needed.
+	AssignMax = 256
 )
 
 // subscription is who takes messages.
@@ -120,9 +123,9 @@ func (s *State) settle(c Command, out []Effect) []Effect {
 	return append(out, freed(m.ref))
 }
 
-// assign hands out messages, lowest offset first, in turn to those with credit.
+// assign hands out messages, lowest offset first, in turn to those with credit, up to AssignMax.
 func (s *State) assign(out []Effect) []Effect {
-	for !s.idle && s.present.count > s.counts.Unsettled {
+	for n := 0; n < AssignMax && !s.idle && s.present.count > s.counts.Unsettled; n++ {
 		i, ok := s.taker()
 		if !ok {
 			s.idle = true
@@ -141,6 +144,22 @@ func (s *State) assign(out []Effect) []Effect {
 	}
 	return out
 }
+
+// Behind says that a message waits which a subscription takes: any command but those of producers goes on assigning,
+// also one that names nothing, as Continue does.
+func (s *State) Behind() bool {
+	if s.idle || s.present.count == s.counts.Unsettled {
+		return false
+	}
+	_, takes := s.taker()
+	return takes
+}
+
+// Continue is the command that does nothing but assign: credit for nobody.
+func Continue() Command { return Command{Kind: Grant} }
+
+// Continues says whether c is what Continue gives.
+func (c *Command) Continues() bool { return c.Kind == Grant && c.Subscription == "" && c.Session == 0 }
 
 func (s *State) taker() (int, bool) {
 	for k := range s.subs {

@@ -99,6 +99,43 @@ func TestCreditOfWhoLostTheSubscription(t *testing.T) {
 	}
 }
 
+// One command assigns no more than AssignMax: a subscription that takes everything holds nobody up. The rest follows,
+// in order, and a state that was restored in between goes on in the same way.
+func TestAssignmentsOfOneCommand(t *testing.T) {
+	q := newTable(t)
+	const messages = 2*AssignMax + 7
+	for range messages {
+		q.body.Seq++
+		q.s.Apply(Command{Kind: Publish, Body: q.body}, nil)
+	}
+	if q.s.Behind() {
+		t.Error("nobody takes anything, and the state is behind")
+	}
+	out := q.s.Apply(Command{Kind: Attach, Subscription: "a", Session: 1, Limit: messages - 2}, nil)
+	if len(out) != 1+AssignMax {
+		t.Fatalf("%d effects of one command", len(out))
+	}
+	if !q.s.Behind() {
+		t.Fatal("the state does not say that it is behind")
+	}
+	q.do(Command{Kind: Configure}) // which assigns nothing, and takes the state through a snapshot
+	next := uint64(AssignMax)
+	for rounds := 0; q.s.Behind(); rounds++ {
+		if rounds == 5 {
+			t.Fatal("it does not come to an end")
+		}
+		for _, e := range q.s.Apply(Continue(), nil) {
+			if e.Kind != Assigned || e.Offset != next {
+				t.Fatalf("%+v, want offset %d to be assigned", e, next)
+			}
+			next++
+		}
+	}
+	if c := q.s.Counts(); c.Unsettled != messages-2 || c.Ready != 2 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
 // However much credit there is, the open deliveries of a subscription are bounded; a settle makes room for the next.
 func TestUnsettledIsBounded(t *testing.T) {
 	q := newTable(t)
@@ -107,6 +144,9 @@ func TestUnsettledIsBounded(t *testing.T) {
 		q.s.Apply(Command{Kind: Publish, Body: q.body}, nil)
 	}
 	q.attach("a", 1, 1<<40)
+	for q.s.Behind() {
+		q.s.Apply(Continue(), nil)
+	}
 	if c := q.s.Counts(); c.Unsettled != UnsettledMax || c.Ready != 2 {
 		t.Fatalf("counts %+v", c)
 	}

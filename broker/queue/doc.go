@@ -9,7 +9,8 @@
 //
 //   - Offsets are dense and follow the order of commit. One queue, one order.
 //   - A message is assigned to one subscription at a time, lowest offset first, and never beyond the
-//     subscription's credit, which is an absolute limit: it starts at 0 and the highest one named stands (W-23).
+//     subscription's credit, which is an absolute limit: it starts at 0 and the highest one named stands (W-23). One
+//     command assigns AssignMax at most; Behind asks for another.
 //   - What was settled by accept or reject is never assigned again; what was not is, with the next attempt (W-55).
 //   - A settle names offset, attempt and term; one that is not the open delivery changes nothing.
 //   - A message that was published is discarded by nobody but who settles it or purges the queue; beyond a limit, new

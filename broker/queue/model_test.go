@@ -91,6 +91,10 @@ func (m *model) apply(c Command) []Effect {
 			m.turn = 0
 		}
 	}
+	switch c.Kind {
+	case Register, Retire, Configure, Purge: // which let nobody take more
+		return out
+	}
 	return m.assign(out)
 }
 
@@ -259,7 +263,11 @@ func (m *model) settle(c Command) []Effect {
 }
 
 func (m *model) assign(out []Effect) []Effect {
+	n := 0
 	for _, o := range m.offsets() {
+		if n == AssignMax {
+			break
+		}
 		msg := m.messages[o]
 		if msg.sub != "" {
 			continue
@@ -275,6 +283,7 @@ func (m *model) assign(out []Effect) []Effect {
 		if to == nil {
 			break
 		}
+		n++
 		msg.sub = to.id
 		msg.attempts++
 		to.delivered++

@@ -215,7 +215,6 @@ func TestRestoreRefuses(t *testing.T) {
 			s.subs[1].limit, s.subs[1].delivered = 1, 1
 			s.subs[1].open.put(1, 1)
 		}},
-		{"ready message that a subscription", func(s *State) { s.subs[1].limit = 1 }},
 		{"beyond its credit", func(s *State) { s.subs[0].delivered = 4 }},
 		{"more open deliveries", func(s *State) { s.subs[0].delivered = 0 }},
 		{"more open deliveries", func(s *State) { s.subs[0].session = 0 }},
