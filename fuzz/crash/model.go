@@ -32,6 +32,7 @@ type counts struct {
 	purges, purged, deletions, made int
 	mutations, conflicts            int
 	audits, present                 int
+	verified                        int // data directories read through offline
 	limited                         int // refused because a queue was full, or the message too large
 	crossed                         int // confirmed in a later life than they were sent in
 	found                           int // without an answer, and in the queue

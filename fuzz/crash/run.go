@@ -30,19 +30,20 @@ type options struct {
 
 // run is one node with those who work on it, and the model of both.
 type run struct {
-	o       options
-	rng     *rand.Rand
-	dir     string // everything of this run
-	node    *node
-	gate    *gate
-	slots   []*slot
-	workers sync.WaitGroup
-	kills   int
-	lives   int
-	began   time.Time
-	numbers atomic.Int64
-	streams atomic.Int64
-	wrong   chan struct{} // closed at the first violation
+	o        options
+	rng      *rand.Rand
+	dir      string // everything of this run
+	node     *node
+	gate     *gate
+	slots    []*slot
+	workers  sync.WaitGroup
+	kills    int
+	lives    int
+	began    time.Time
+	numbers  atomic.Int64
+	streams  atomic.Int64
+	verified atomic.Int64
+	wrong    chan struct{} // closed at the first violation
 
 	mu      sync.Mutex
 	model   *model   // guarded by mu
@@ -92,6 +93,7 @@ func crash(o options) (c counts, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.model.counts.verified = int(r.verified.Load())
 	err = errors.Join(err, r.failed, r.journal.close())
 	for i := range r.model.wrong {
 		err = errors.Join(err, &r.model.wrong[i])
@@ -221,6 +223,9 @@ func (r *run) strike() error {
 	err := r.node.kill()
 	r.note(killed{r.lives})
 	r.gate.ended()
+	if err == nil && r.kills > 1 && r.rng.IntN(12) == 0 {
+		_, err = r.whole()
+	}
 	return err
 }
 
