@@ -26,7 +26,7 @@ func (m *model) audited(e audited) {
 			e.Books.In)
 	}
 	m.absent(q, e, present)
-	m.order(q, present)
+	m.order(q)
 	m.books(q, e)
 	m.survivors(q, e)
 	m.crowd(q, e)
@@ -88,7 +88,7 @@ func (q *queue) where(msg *message, present map[*message]bool) string {
 
 // order judges the streams of producers without an id: what they store lies in the order of sending, and, where the
 // stream was one connection, what was sent before something stored is stored, too.
-func (m *model) order(q *queue, present map[*message]bool) {
+func (m *model) order(q *queue) {
 	for _, list := range q.streams {
 		var missing, last *message
 		for _, msg := range list {

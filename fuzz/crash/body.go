@@ -53,11 +53,11 @@ func fill(rng *rand.Rand, n int) []byte {
 
 // readLabel returns what a body says of itself, nil if it says nothing, or not the truth.
 func readLabel(body []byte) *label {
-	head, rest, found := bytes.Cut(body[:min(len(body), labelRoom)], []byte("\n"))
+	head, _, found := bytes.Cut(body[:min(len(body), labelRoom)], []byte("\n"))
 	if !found {
 		return nil
 	}
-	rest = body[len(head)+1:]
+	rest := body[len(head)+1:]
 	var l label
 	var digest uint64
 	_, err := fmt.Sscanf(string(head)+"\n", labelForm, &l.Run, &l.Queue, &l.UID, &l.Producer, &l.Seq, &l.Message,

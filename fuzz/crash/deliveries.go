@@ -132,7 +132,6 @@ func (m *model) settling(e settling) {
 	}
 	m.tell(msg, "attempt %d: settle with %v", e.Attempt, verbName(e.Verb))
 	a := msg.attempt(e.Attempt)
-	a.settles++
 	a.verb = int(e.Verb)
 }
 
@@ -248,5 +247,6 @@ func (m *model) purged(e purged) {
 		q.backlog -= int(e.Count)
 	case unknown:
 		q.since.maybePurged = ^uint64(0) // of everything there was
+	case refused: // nothing was changed
 	}
 }

@@ -17,7 +17,6 @@ type manager struct {
 	slot  *slot
 	rng   *rand.Rand
 	steps int // until the next deletion
-	asked int // resources changed
 }
 
 // work does one thing after another until the run is over.

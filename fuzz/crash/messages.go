@@ -230,8 +230,9 @@ func (m *model) unexpected(q *queue, code wire.Code) string {
 		return "the producer was never retired"
 	case wire.OK:
 		return "it is not one of the broker's errors"
+	default:
+		return "nothing in this run is a reason for it"
 	}
-	return "nothing in this run is a reason for it"
 }
 
 func (m *model) givenUp(e givenUp) {

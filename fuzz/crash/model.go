@@ -115,9 +115,7 @@ type message struct {
 // attempt is one delivery of a message.
 type attempt struct {
 	n       uint64
-	settles int // asked for
 	verb    int
-	fate    fate // of the last settle
 	removal fate // done: it took the message out; unknown: it may have; refused: not
 }
 
