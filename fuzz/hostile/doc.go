@@ -14,6 +14,9 @@
 // the median of their ratios is judged. Two rows are no attacks: `calm` does nothing, which shows how far the figures
 // wander by themselves, and `burn` only takes the processor away, which shows what any neighbour on the machine does.
 //
+// Attackers are mostly somewhere else. Here they share the processors with whom they attack, so they run at a lower
+// priority (-yield): what the node does for them is measured, and not what they do to the machine.
+//
 // The status is 1 when the good client had an error, a limit did not hold, memory, goroutines, files or connections
 // did not come back near the level before, or a p99 more than doubled. `go test ./fuzz/hostile` plays every attack for
 // a moment and judges all of that but times.

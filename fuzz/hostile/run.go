@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -25,6 +27,7 @@ type options struct {
 	back    time.Duration // how long the node may take to be as before
 	rate    int           // messages a second of the good client
 	size    int           // of the attacks
+	yield   int           // how much nicer than this process the attackers are
 	kill    bool          // attackers that vanish are killed; else they leave
 	live    io.Writer     // how far it is
 }
@@ -176,9 +179,10 @@ func (r *run) watch(ctx context.Context, d time.Duration, p *played) (w window, 
 
 // attacker is a process that attacks.
 type attacker struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	ended chan struct{} // nil, or keeps the thread that started it
 }
 
 // attack starts an attacker and returns when it has begun. It is this very program, told what to do.
@@ -198,7 +202,7 @@ func (r *run) attack(a attack, bait string) (*attacker, error) {
 	// An attacker's sockets need not be large, and nobody has to be told.
 	f.cmd.Env = append(os.Environ(), orderEnv+"="+string(text), "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING=true")
 	f.cmd.Stderr = os.Stderr
-	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: r.o.yield > 0}
 	out, err := f.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -206,7 +210,7 @@ func (r *run) attack(a attack, bait string) (*attacker, error) {
 	if f.in, err = f.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if err := f.cmd.Start(); err != nil {
+	if err := f.start(r.o.yield); err != nil {
 		return nil, err
 	}
 	f.out = bufio.NewReader(out)
@@ -216,8 +220,46 @@ func (r *run) attack(a attack, bait string) (*attacker, error) {
 	return f, nil
 }
 
+// start starts the process at a lower priority than this one's. It inherits that of the thread that starts it, which
+// is kept as long as the process lives: the system kills the process when that thread ends.
+func (f *attacker) start(yield int) error {
+	if yield == 0 {
+		return f.cmd.Start()
+	}
+	started := make(chan error)
+	f.ended = make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with this function
+		id := syscall.Gettid()
+		mine, err := syscall.Getpriority(syscall.PRIO_PROCESS, id)
+		const zero = 20 // the system call gives 20 less the nice value
+		if err == nil {
+			err = syscall.Setpriority(syscall.PRIO_PROCESS, id, min(zero-mine+yield, 19))
+		}
+		if err == nil {
+			err = f.cmd.Start()
+		}
+		started <- err
+		<-f.ended
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	// Where the system shares the processors out among sessions first, the nice value of a process counts within its
+	// session only, and a session has one of its own.
+	path := filepath.Join("/proc", strconv.Itoa(f.cmd.Process.Pid), "autogroup")
+	err := os.WriteFile(path, []byte(strconv.Itoa(min(yield, 19))), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // end ends the attack and takes its tally; a killed attacker has none.
 func (f *attacker) end(kill bool, into *tally) error {
+	if f.ended != nil {
+		defer close(f.ended)
+	}
 	if kill {
 		err := f.cmd.Process.Kill()
 		f.cmd.Wait() //nolint:errcheck // it was killed
