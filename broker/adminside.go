@@ -60,6 +60,13 @@ func (n *Node) AdminAddr() net.Addr { return n.adminAddr }
 // Mutate implements admin.Node.
 func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, error) {
 	m.At = time.Now().UnixMilli()
+	if m.Queue != nil && m.Queue.Limits.MessageBytes > uint64(n.c.MessageMax) {
+		return control.Result{Err: &control.Error{
+			Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: "spec.limits.messageBytes",
+			Message: fmt.Sprintf("%d: this node takes messages of at most %d bytes; its file says so as messageMax",
+				m.Queue.Limits.MessageBytes, n.c.MessageMax),
+		}}, nil
+	}
 	return n.registry.propose(ctx, control.Command{Mutation: &m})
 }
 

@@ -11,6 +11,7 @@ import (
 	"weida/broker/wire"
 	"weida/raftstore"
 	"weida/segment"
+	"weida/wal"
 )
 
 // delivery writes messages to a stream, of a consumer or of a peek.
@@ -18,6 +19,7 @@ type delivery struct {
 	session *session
 	queue   *nodeQueue
 	stream  io.Writer
+	peek    bool // what is gone was settled meanwhile
 }
 
 // append adds a message's frame to buf, which it writes once it is large. A body that cannot be read is
@@ -26,6 +28,9 @@ func (d *delivery) append(ctx context.Context, buf []byte, f *wire.Deliver, ref 
 	[]byte, error,
 ) {
 	body, err := d.queue.group.OpenBody(commit(ref, large))
+	if d.peek && errors.Is(err, wal.ErrAbsent) {
+		return buf, nil
+	}
 	if err != nil {
 		d.queue.log.Error("a message cannot be read and is held back", "offset", f.Offset, "err", err)
 		return buf, nil

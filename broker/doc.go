@@ -3,8 +3,8 @@
 // # What it is for
 //
 // A Node is one process, one data directory, one key pair. It serves queues over QUIC to clients
-// whose key it trusts. In this version the queues are named in its Config and each has one replica; the
-// registry of queues comes with the control group.
+// whose key it trusts. Which queues there are stands in the registry, the state machine of the control log
+// (group 1); a reconciler makes, configures and removes their groups. Each has one replica in this version.
 //
 // # What it promises
 //
@@ -12,7 +12,8 @@
 //     (D-17), and is not sent before that covers what was asked. What the queue cannot offer is refused (D-11, T-33).
 //   - Every message that was read from a producer ends in exactly one of: evidence, refused (not stored),
 //     below request, indeterminate; the last also when the connection ends before the answer.
-//   - A settle is answered when it is committed, applied and flushed.
+//   - A settle is answered when it is committed, applied, and as durable as the queue is.
+//   - Nothing is done to a disk for a change of the registry that is not flushed.
 //   - Memory is bounded: per producer by its window, per queue by the group's inbox, per consumer by its
 //     unsettled messages; large bodies pass through in pieces.
 //

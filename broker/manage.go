@@ -83,7 +83,7 @@ func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek
 	if more {
 		end, found = found[count].Offset, found[:count]
 	}
-	d := delivery{session: s, queue: q, stream: stream}
+	d := delivery{session: s, queue: q, stream: stream, peek: true}
 	var buf []byte
 	for _, m := range found {
 		var err error

@@ -151,3 +151,18 @@ func TestLimitsAreTheLogs(t *testing.T) {
 		t.Errorf("%d confirmed in a queue for 10", confirmed)
 	}
 }
+
+// A queue does not promise messages that its node would refuse.
+func TestMessageBytesBeyondTheNode(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MessageMax = 1000 })
+	result, err := r.node.Mutate(r.ctx, control.Mutation{
+		Verb: control.Apply, Kind: control.KindQueue, Name: "demo",
+		Queue: &control.QueueSpec{Limits: control.QueueLimits{MessageBytes: 1001}},
+	})
+	if err != nil || result.Err == nil || result.Err.Field != "spec.limits.messageBytes" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if q, _ := r.node.registry.queue("demo"); q.Metadata.Generation != 1 {
+		t.Errorf("%+v", q.Metadata)
+	}
+}

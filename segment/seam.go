@@ -113,7 +113,7 @@ func (e *CorruptError) Error() string {
 			"node join again with an empty directory and rebuild its replicas from their peers", path, e.At.Pos, e.Cause)
 	}
 	return fmt.Sprintf("%s is corrupt at byte %d: %s; nothing was cut or deleted; "+
-		"other groups are not affected; restore this file or rebuild the replica from its peers", path, e.At.Pos, e.Cause)
+		"other groups are not affected; restore the whole directory it lies in from one copy", path, e.At.Pos, e.Cause)
 }
 
 // VersionError is a record of a format version this build does not know; it is not damage.

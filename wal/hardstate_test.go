@@ -176,7 +176,7 @@ func TestHardStateNewestSlotRotten(t *testing.T) {
 	if !isCorrupt(err) {
 		t.Fatalf("zeros: %v", err)
 	}
-	mustSay(t, err, under(hardStateName), "at byte 8192", "rebuild the replica")
+	mustSay(t, err, under(hardStateName), "at byte 8192", "restore the whole directory")
 }
 
 // TestHardStateTornSlot: both copies were being written when the power went, and the disk tore them at

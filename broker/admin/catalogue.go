@@ -75,7 +75,7 @@ var sumFamilies = []metric{
 	},
 	{
 		"weida_queues_messages_released_total", counter, nil,
-		"Messages that came back to the queues of this node, counted from its first scrape.",
+		"Settles by release in the queues of this node, counted from its first scrape.",
 	},
 
 	{
@@ -106,6 +106,6 @@ var queueFamilies = []metric{
 	},
 	{
 		"weida_queue_messages_released_total", counter, labels("queue"),
-		"Messages that came back to the queue since it was made.",
+		"Settles by release in the queue since it was made.",
 	},
 }

@@ -166,7 +166,7 @@ func replicasFlaw(n int) string {
 	case n < 1:
 		return "at least 1 is needed"
 	case n == 2:
-		return "two replicas tolerate no failure: use 1 or 3"
+		return "two replicas tolerate no failure: use 1 (3, once replication exists)"
 	case n > ReplicasMax:
 		return fmt.Sprintf("more than %d are refused until replication exists: use 1", ReplicasMax)
 	}

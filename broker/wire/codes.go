@@ -78,7 +78,7 @@ const notStored = "The message was not stored."
 // Codes is the table, in order of code. Callers must not change it.
 var Codes = []Info{
 	{
-		UnknownQueue, "unknown_queue", "There is no queue of that name.", notStored,
+		UnknownQueue, "unknown_queue", "There is no queue of that name.", "Nothing was stored or changed.",
 		"Check the name, or make the queue first: publishing and subscribing never make one.", RetryFix,
 	},
 	{
@@ -103,7 +103,8 @@ var Codes = []Info{
 	},
 	{
 		SequenceRetired, "sequence_retired", "The sequence is below the producer's lowest unresolved one.", notStored,
-		"It was resolved before: what is below is no longer remembered. Go on from the next sequence that the queue names.",
+		"It was resolved or passed over before: what is below is no longer remembered. Go on above the highest sequence " +
+			"used; whoever opens the queue with the id is told the next one.",
 		RetryNever,
 	},
 	{
