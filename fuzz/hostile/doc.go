@@ -10,16 +10,16 @@
 //
 // For each attack a table shows what the good client's publishes and deliveries took before and during it, counted from
 // when they were meant to start, so that a stall shows in full; what the node held at most, and after it; and which
-// typed refusals the attacker saw. Several passes are interleaved, so that a busy machine hurts all attacks alike, and
-// the median of their ratios is judged. Two rows are no attacks: `calm` does nothing, which shows how far the figures
-// wander by themselves, and `burn` only takes the processor away, which shows what any neighbour on the machine does.
+// typed refusals the attacker saw. Several passes are interleaved, so that a busy machine hurts all attacks alike. Two
+// rows are no attacks: `calm` does nothing, which shows how far the figures wander by themselves, and `burn` only takes
+// the processors, which shows what any neighbour on the machine does.
 //
 // Attackers are mostly somewhere else. Here they share the processors with whom they attack, so they run at a lower
 // priority (-yield): what the node does for them is measured, and not what they do to the machine.
 //
 // The status is 1 when the good client had an error, a limit did not hold, memory, goroutines, files or connections
-// did not come back near the level before, or a p99 more than doubled. `go test ./fuzz/hostile` plays every attack for
-// a moment and judges all of that but times.
+// did not come back near the level before, or a p99 more than doubled. Times are not judged where `calm` itself wanders
+// by half. `go test ./fuzz/hostile` plays every attack for a moment and judges all of that but times.
 //
 // It promises nothing about what it does not try. An attack that finds something is mended beside a directed test in
 // package broker; this command stays as it is.

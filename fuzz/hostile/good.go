@@ -192,25 +192,36 @@ func (g *good) left() int {
 // window is a stretch of time, from including to excluding.
 type window struct{ from, to time.Time }
 
-// times are what the messages took that were meant to be sent within a window.
+// times are what messages took.
 type times struct {
-	Count          int `json:"count"`
-	P50, P99, Most time.Duration
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50_ns"`
+	P99   time.Duration `json:"p99_ns"`
+	Most  time.Duration `json:"max_ns"`
 }
 
-// within looks up a window's publishes and deliveries. It is for when everything has its answer.
-func (g *good) within(w window) (published, delivered times) {
+// samples are what the messages took that were meant to be sent within some windows.
+type samples struct{ published, delivered []time.Duration }
+
+// within looks up windows. It is for when everything has its answer.
+func (g *good) within(list ...window) (s samples) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	from := max(0, int((w.from.Sub(g.began)+g.interval-1)/g.interval))
-	to := min(len(g.published), int((w.to.Sub(g.began)+g.interval-1)/g.interval))
-	if from >= to {
-		return times{}, times{}
+	for _, w := range list {
+		from := max(0, int((w.from.Sub(g.began)+g.interval-1)/g.interval))
+		to := min(len(g.published), int((w.to.Sub(g.began)+g.interval-1)/g.interval))
+		if from < to {
+			s.published = append(s.published, g.published[from:to]...)
+			s.delivered = append(s.delivered, g.delivered[from:to]...)
+		}
 	}
-	return quantiles(g.published[from:to]), quantiles(g.delivered[from:to])
+	return s
 }
 
 func quantiles(list []time.Duration) times {
+	if len(list) == 0 {
+		return times{}
+	}
 	s := slices.Sorted(slices.Values(list))
 	at := func(q float64) time.Duration { return s[min(len(s)-1, int(q*float64(len(s))))] }
 	return times{Count: len(s), P50: at(0.5), P99: at(0.99), Most: s[len(s)-1]}

@@ -18,8 +18,12 @@ const (
 	rssSlack        = 64 << 20 // bytes: what a collection freed goes back to the system bit by bit
 )
 
-// ratioMax is how many times longer another client's p99 may be.
-const ratioMax = 2.0
+// ratioMax is how many times longer another client's p99 may be; calmMax how far it may wander by itself for that to
+// say something.
+const (
+	ratioMax = 2.0
+	calmMax  = 1.5
+)
 
 // above says what is not back near the level before.
 func (p *played) above() []error {
@@ -75,59 +79,72 @@ func (p *played) checkBooks(l *admin.Live) {
 type row struct {
 	Attack string `json:"attack"`
 	What   string `json:"what"`
-	// Before and During are the medians over the passes; the ratios are each pass's own, from low to high.
-	PublishBefore times     `json:"publish_before"`
-	PublishDuring times     `json:"publish_during"`
-	DeliverBefore times     `json:"deliver_before"`
-	DeliverDuring times     `json:"deliver_during"`
-	PublishRatios []float64 `json:"publish_p99_ratios"`
-	DeliverRatios []float64 `json:"deliver_p99_ratios"`
+	// Before is of all times of the run without an attack, During of this attack in all passes.
+	PublishBefore times `json:"publish_before"`
+	PublishDuring times `json:"publish_during"`
+	DeliverBefore times `json:"deliver_before"`
+	DeliverDuring times `json:"deliver_during"`
+	// The ratios are During by Before. Passes are those of the passes alone, each by the time before it, sorted.
+	PublishRatio  float64   `json:"publish_p99_ratio"`
+	DeliverRatio  float64   `json:"deliver_p99_ratio"`
+	PublishPasses []float64 `json:"publish_p99_ratio_passes"`
 
-	Calm, Most, After levels
-	CPUBefore         float64  `json:"cpu_before"` // processors that the node took
-	CPUDuring         float64  `json:"cpu_during"`
-	BackSeconds       float64  `json:"back_seconds"` // the longest
-	Newcomers         int      `json:"newcomers"`
-	NewcomersRefused  int      `json:"newcomers_refused"`
-	Tally             tally    `json:"attacker"`
-	Problems          []string `json:"problems"`
+	Calm             levels   `json:"before"`
+	Most             levels   `json:"at_most"`
+	After            levels   `json:"after"`
+	CPUBefore        float64  `json:"cpu_before"` // processors that the node took
+	CPUDuring        float64  `json:"cpu_during"`
+	BackSeconds      float64  `json:"back_seconds"` // the longest
+	Newcomers        int      `json:"newcomers"`
+	NewcomersRefused int      `json:"newcomers_refused"`
+	Tally            tally    `json:"attacker"`
+	Problems         []string `json:"problems"`
+	Slow             []string `json:"slow"` // what took more than ratioMax times as long
 }
 
 // rows sums the passes up, in the order of the attacks, when the good client has every answer.
 func (r *run) rows() []row {
+	var quiet []window
+	for _, p := range r.list {
+		quiet = append(quiet, p.before)
+	}
+	before := r.good.within(quiet...)
 	var list []row
 	for _, a := range r.o.attacks {
 		w := row{Attack: a.name, What: a.what, Tally: newTally()}
-		var before, during [2][]times
+		var attacked []window
 		for _, p := range r.list {
 			if p.attack.name == a.name {
-				r.sum(&w, p, &before, &during)
+				attacked = append(attacked, p.during)
+				w.add(r.good, p)
 			}
 		}
-		w.PublishBefore, w.DeliverBefore = middle(before[0]), middle(before[1])
-		w.PublishDuring, w.DeliverDuring = middle(during[0]), middle(during[1])
-		slices.Sort(w.PublishRatios)
-		slices.Sort(w.DeliverRatios)
-		if len(w.PublishRatios) == 0 {
+		if len(attacked) == 0 {
 			continue // not played
 		}
+		during := r.good.within(attacked...)
+		w.PublishBefore, w.DeliverBefore = quantiles(before.published), quantiles(before.delivered)
+		w.PublishDuring, w.DeliverDuring = quantiles(during.published), quantiles(during.delivered)
+		w.PublishRatio = ratio(w.PublishDuring, w.PublishBefore)
+		w.DeliverRatio = ratio(w.DeliverDuring, w.DeliverBefore)
+		slices.Sort(w.PublishPasses)
 		for _, want := range a.want {
 			if w.Tally.Refusals[want] == 0 {
 				w.Problems = append(w.Problems, "nobody was refused with "+want)
 			}
+		}
+		if a.name != "calm" && a.name != "burn" {
+			w.tooSlow()
 		}
 		list = append(list, w)
 	}
 	return list
 }
 
-func (r *run) sum(w *row, p *played, before, during *[2][]times) {
-	pb, db := r.good.within(p.before)
-	pd, dd := r.good.within(p.during)
-	before[0], before[1] = append(before[0], pb), append(before[1], db)
-	during[0], during[1] = append(during[0], pd), append(during[1], dd)
-	w.PublishRatios = append(w.PublishRatios, ratio(pd, pb))
-	w.DeliverRatios = append(w.DeliverRatios, ratio(dd, db))
+// add counts one pass in.
+func (w *row) add(g *good, p *played) {
+	w.PublishPasses = append(w.PublishPasses,
+		ratio(quantiles(g.within(p.during).published), quantiles(g.within(p.before).published)))
 	w.Calm.over(p.calm)
 	w.Most.over(p.most)
 	w.After.over(p.after)
@@ -147,41 +164,26 @@ func ratio(during, before times) float64 {
 	return float64(during.P99) / float64(before.P99)
 }
 
-// middle takes the median of each figure.
-func middle(list []times) (m times) {
-	if len(list) == 0 {
-		return m
-	}
-	s := slices.Clone(list)
-	at := len(s) / 2
-	slices.SortFunc(s, func(a, b times) int { return int(a.P50 - b.P50) })
-	m.P50 = s[at].P50
-	slices.SortFunc(s, func(a, b times) int { return int(a.P99 - b.P99) })
-	m.P99 = s[at].P99
-	slices.SortFunc(s, func(a, b times) int { return int(a.Most - b.Most) })
-	m.Most = s[at].Most
-	for _, t := range list {
-		m.Count += t.Count
-	}
-	return m
-}
-
-// median of what is in order.
-func median(sorted []float64) float64 { return sorted[len(sorted)/2] }
-
-// tooSlow says what took too long. The rows that are no attacks are not judged.
-func (w *row) tooSlow() []string {
-	if w.Attack == "calm" || w.Attack == "burn" {
-		return nil
-	}
-	var list []string
+// tooSlow notes what took too long.
+func (w *row) tooSlow() {
 	for _, x := range []struct {
-		what   string
-		ratios []float64
-	}{{"publishes", w.PublishRatios}, {"deliveries", w.DeliverRatios}} {
-		if m := median(x.ratios); m > ratioMax {
-			list = append(list, fmt.Sprintf("the good client's p99 of %s is %.1f times what it was", x.what, m))
+		what  string
+		ratio float64
+	}{{"publishes", w.PublishRatio}, {"deliveries", w.DeliverRatio}} {
+		if x.ratio > ratioMax {
+			w.Slow = append(w.Slow, fmt.Sprintf("the good client's p99 of %s is %.1f times what it is without", x.what, x.ratio))
 		}
 	}
-	return list
+}
+
+// unsure is why the times of a run say nothing, "" if they do: without an attack they wander as far as an attack may
+// take them.
+func unsure(rows []row) string {
+	for _, w := range rows {
+		if m := max(w.PublishRatio, w.DeliverRatio, 1/max(w.PublishRatio, 0.01)); w.Attack == "calm" && m > calmMax {
+			return fmt.Sprintf("times are not judged: without an attack the p99 wandered by a factor of %.1f; "+
+				"try again on a quieter machine, or with more passes", m)
+		}
+	}
+	return ""
 }

@@ -41,7 +41,7 @@ func command(args []string, out, live io.Writer) (err error) {
 	flags.DurationVar(&o.back, "back", 10*time.Second, "how long the node may take to be as before")
 	flags.IntVar(&o.rate, "rate", 200, "messages a second of the good client")
 	flags.IntVar(&o.size, "size", 8, "how many connections an attack uses; some use a multiple")
-	flags.IntVar(&o.yield, "yield", 10, "how far attackers step back for the others: their nice value above this process's")
+	flags.IntVar(&o.yield, "yield", 10, "how far attackers step back: their nice value above this process's")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -139,8 +139,8 @@ func (r *run) play(ctx context.Context, a attack) (*played, error) {
 	return p, err
 }
 
-// watch looks at the node for a while and takes the highest levels; used is how many processors it took. With p, the
-// node is under attack, and newcomers try to get in.
+// watch looks at the node for a while, while newcomers come, and takes the highest levels; used is how many processors
+// it took. With p, the node is under attack: what cannot be had is counted there.
 func (r *run) watch(ctx context.Context, d time.Duration, p *played) (w window, l levels, used float64, _ error) {
 	first, err := r.node.look(ctx)
 	if err != nil && p == nil {
@@ -163,11 +163,16 @@ func (r *run) watch(ctx context.Context, d time.Duration, p *played) (w window, 
 			l.over(m)
 			seen++
 		}
-		if p != nil {
+		err = r.good.newcomer(ctx)
+		switch {
+		case p == nil && err != nil:
+			return w, l, 0, err
+		case p == nil:
+		case err != nil:
+			p.refused++
+			fallthrough
+		default:
 			p.newcomers++
-			if r.good.newcomer(ctx) != nil {
-				p.refused++
-			}
 		}
 	}
 	w.to = time.Now()
