@@ -174,8 +174,10 @@ func (c *cellRun) profile(ctx context.Context, w *rowRun) (_ *profile, err error
 	if err := w.node.ask(&ok, "profiled"); err != nil {
 		return nil, err
 	}
-	p := &profile{Row: fmt.Sprintf("%s, %d B, %v", plural(c.cell.Queues, "queue"), c.cell.Bytes, w.want),
-		Rate: figures.rate()}
+	p := &profile{
+		Row:  fmt.Sprintf("%s, %d B, %v", plural(c.cell.Queues, "queue"), c.cell.Bytes, w.want),
+		Rate: figures.rate(),
+	}
 	if p.Broker, err = topTen(brokerFile); err != nil {
 		return nil, err
 	}

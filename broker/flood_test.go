@@ -75,8 +75,11 @@ func TestSettlesOfNothingStayOutOfTheLog(t *testing.T) {
 	real := &wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: wire.Accept}
 	c.send(settle(7), settle(8), real, settle(9), real)
 	for k, want := range []wire.Settled{
-		{Attempt: 7, Code: wire.StaleSettle}, {Attempt: 8, Code: wire.StaleSettle}, {Attempt: 1},
-		{Attempt: 9, Code: wire.StaleSettle}, {Attempt: 1, Code: wire.StaleSettle},
+		{Attempt: 7, Code: wire.StaleSettle},
+		{Attempt: 8, Code: wire.StaleSettle},
+		{Attempt: 1},
+		{Attempt: 9, Code: wire.StaleSettle},
+		{Attempt: 1, Code: wire.StaleSettle},
 	} {
 		if f := *frame[*wire.Settled](c); f != want {
 			t.Errorf("answer %d: %+v, want %+v", k, f, want)

@@ -39,7 +39,7 @@ var queueRules = []struct {
 	{"not UTF-8", "a\xff", QueueSpec{}, "metadata.name", "UTF-8"},
 	{"opaque", "*.>#/../ä→%2F ", QueueSpec{}, "", ""},
 	{"negative replicas", "a", QueueSpec{Replicas: -1}, "spec.replicas", "at least 1"},
-	{"two", "a", QueueSpec{Replicas: 2}, "spec.replicas", "two replicas tolerate no failure: use 1 (3, once replication exists)"},
+	{"two", "a", QueueSpec{Replicas: 2}, "spec.replicas", "two replicas tolerate no failure: use 1"},
 	{"three", "a", QueueSpec{Replicas: 3}, "spec.replicas", "until replication exists"},
 	{"five", "a", QueueSpec{Replicas: 5}, "spec.replicas", "until replication exists"},
 	{"durability", "a", QueueSpec{Durability: "fast"}, "spec.durability", "use flushed or written"},

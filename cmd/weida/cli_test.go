@@ -158,8 +158,10 @@ func TestExitStatusPage(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
 	}
-	want := fmt.Sprint([]int{0, statusUsage, statusUnreachable, statusRefused, statusIndeterminate, statusBelow,
-		statusUnhealthy, statusStorage})
+	want := fmt.Sprint([]int{
+		0, statusUsage, statusUnreachable, statusRefused, statusIndeterminate, statusBelow,
+		statusUnhealthy, statusStorage,
+	})
 	if fmt.Sprint(got) != want {
 		t.Errorf("the page has %v, there are %s", got, want)
 	}
