@@ -118,7 +118,7 @@ func (p *Producer) finish(s *session, first, count uint64, result func(uint64, *
 				n = k
 				break
 			}
-			u.place = told
+			u.tellBulk()
 			s.flying--
 			s.flyingSize -= int64(len(u.body))
 		}
@@ -126,7 +126,7 @@ func (p *Producer) finish(s *session, first, count uint64, result func(uint64, *
 		p.tell(first, n, result)
 		p.mu.Lock()
 		for k := range n {
-			p.releaseUnder(first + k)
+			p.window.release(first + k)
 		}
 		p.window.trim()
 		p.moved.Broadcast()
@@ -159,18 +159,18 @@ func (p *Producer) tell(first, n uint64, result func(uint64, *unanswered) Result
 
 // tellUnder answers one message, with mu held but for the call of done.
 func (p *Producer) tellUnder(seq uint64, u *unanswered, r Result) {
-	u.place = told
+	u.tellBulk()
 	p.mu.Unlock()
 	p.tell(seq, 1, func(uint64, *unanswered) Result { return r })
 	p.mu.Lock()
-	p.releaseUnder(seq)
+	p.window.release(seq)
 	p.window.trim()
 	p.moved.Broadcast()
 }
 
-func (p *Producer) releaseUnder(seq uint64) {
-	if b := p.window.at(seq).large; b != nil {
-		b.told = true
+// tellBulk lets Send go, with the producer's mu held: nothing is changed of a body that has its answer.
+func (u *unanswered) tellBulk() {
+	if u.large != nil {
+		u.large.told = true
 	}
-	p.window.release(seq)
 }

@@ -8,7 +8,8 @@
 // connection left unanswered, and no message is stored twice. A Consumer yields Deliveries, each of which
 // is settled by Accept, Release or Reject; with a Subscription it goes on where it stopped. Peek looks
 // without taking, Purge empties a queue, Unsubscribe and Retire forget what is not needed any more. Queues are
-// made by an administrator: publishing and consuming never make one.
+// made by an administrator: publishing and consuming never make one. The package's example is a whole program;
+// docs/how-to/write-a-program.md has it ready for copying, with how to use this module from another.
 //
 // # What it promises
 //

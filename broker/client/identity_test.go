@@ -59,8 +59,11 @@ func TestSequencesGoOn(t *testing.T) {
 	r.next(48, client.OK)
 	s.send(p, r, "d")
 	b.publishLow(50, 47)
-	b.send(&wire.EvidenceFrame{First: 47, Count: 1, Evidence: written, Term: 1})
+	b.send(
+		&wire.EvidenceFrame{First: 47, Count: 1, Evidence: written, Term: 1},
+		&wire.EvidenceFrame{First: 50, Count: 1, Evidence: written, Term: 1}) // by whose result 47 is resolved
 	r.next(47, client.OK)
+	r.next(50, client.OK)
 	if err := p.Send(s.ctx, numbered(60, "e"), r.done); err != nil {
 		t.Fatal(err)
 	}

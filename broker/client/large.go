@@ -28,7 +28,7 @@ type bulk struct {
 	begun    bool             // guarded by Producer.mu; read from
 	whole    bool             // guarded by Producer.mu; a stream was given everything
 	cause    error            // guarded by Producer.mu; why it will never be whole
-	told     bool             // guarded by Producer.mu; it has its result
+	told     bool             // guarded by Producer.mu; it has its answer, and nothing here changes any more
 }
 
 func (p *Producer) newBulk(m *Message) *bulk {
@@ -71,6 +71,11 @@ func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) 
 			p.moved.Wait()
 		}
 	}
+	if b.turn != nil { // its answer came first
+		b.turn.CancelWrite(0)
+		b.turn = nil
+		p.work.Broadcast()
+	}
 	return seq, nil
 }
 
@@ -90,6 +95,7 @@ func (p *Producer) attendUnder(ctx context.Context, b *bulk) {
 	var local *readFailed
 	var unwanted *quic.StreamError
 	switch {
+	case b.told:
 	case errors.As(err, &local):
 		b.cause = local.error
 		b.attended = false
@@ -130,6 +136,11 @@ func (p *Producer) writeLarge(s *session, seq uint64) bool {
 		return false
 	}
 	p.mu.Lock()
+	if b.told { // Send is gone, and nobody wants the body
+		p.mu.Unlock()
+		to.CancelWrite(0)
+		return true
+	}
 	if b.attended && b.cause == nil {
 		b.turn = to
 		p.moved.Broadcast()
@@ -160,7 +171,9 @@ func (p *Producer) resendBody(s *session, to *quic.SendStream, b *bulk) {
 	var local *readFailed
 	if errors.As(err, &local) {
 		p.mu.Lock()
-		b.cause = local.error
+		if !b.told {
+			b.cause = local.error
+		}
 		p.mu.Unlock()
 	}
 }

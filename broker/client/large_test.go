@@ -122,6 +122,31 @@ func TestLargeBodiesThatEnd(t *testing.T) {
 	_ = p.Close(s.ctx) // the stream's end is not what this is about
 }
 
+// A broker that refuses a large message at its frame, before Send has come to its body, holds nothing up.
+func TestLargeRefusedAtOnce(t *testing.T) {
+	s := newScript(t)
+	p, b := s.producer(client.ProducerOptions{Want: written}, 100, 1<<20)
+	r := s.results()
+	for seq := uint64(1); seq < 120; seq += 2 {
+		sent := make(chan error, 1)
+		go func() { sent <- p.Send(s.ctx, client.Message{Body: zeros{}, Length: 1 << 30}, r.done) }()
+		f := b.publish(seq)
+		b.send(&wire.Refused{Seq: seq, Code: wire.TooLarge})
+		r.next(seq, client.Refused)
+		stream := b.take(f)
+		stream.CancelRead(quic.StreamErrorCode(wire.TooLarge))
+		stream.ReleaseStreamCredit()
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		s.send(p, r, "small")
+		b.publish(seq + 1)
+		b.send(&wire.EvidenceFrame{First: seq + 1, Count: 1, Evidence: written, Term: 1})
+		r.next(seq+1, client.OK)
+	}
+	b.close()
+}
+
 // A body whose message has no place in the window has no stream either: nobody would ever read it.
 func TestLargeBodyWithoutRoom(t *testing.T) {
 	s := newScript(t)

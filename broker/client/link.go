@@ -56,8 +56,6 @@ func (c *Client) connectTo(ctx context.Context, tries, skip int, each time.Durat
 		defer func() { <-c.dialing }()
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
-	case <-c.life.Done():
-		return nil, false, ErrClosed
 	}
 	if l := c.alive(); l != nil {
 		return l, false, nil

@@ -202,9 +202,6 @@ func (p *Producer) Close(ctx context.Context) error {
 	err := p.Flush(ctx)
 	p.mu.Lock()
 	p.closing = true
-	if p.s == nil {
-		p.end() // nothing is worth another connection
-	}
 	p.mu.Unlock()
 	p.wakeAll()
 	stop := context.AfterFunc(ctx, p.end)

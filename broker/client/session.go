@@ -118,7 +118,7 @@ func (p *Producer) resendable(u *unanswered) bool {
 	case p.o.ID == "":
 		return false
 	case u.large != nil:
-		return u.large.cause == nil && (u.large.seeker != nil || !u.large.begun)
+		return u.large.cause == nil && u.large.seeker != nil
 	}
 	return true
 }
@@ -182,7 +182,7 @@ func unfinished(u *unanswered, was, err error) Result {
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: bodyCause(b.cause)}}
 	case isStopping(was) && errors.As(was, &stopping): // it has answered all that it read
 		return Result{Outcome: Refused, Err: stopping}
-	case b != nil && !b.whole:
+	case b != nil: // never whole, or in doubt
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: causeOf(err)}}
 	}
 	return Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: causeOf(err)}}

@@ -11,8 +11,7 @@ type place uint8
 
 const (
 	free    place = iota // never sent, or resolved
-	waiting              // sent or to be sent; no answer yet
-	told                 // answered; its done has not returned yet
+	waiting              // no answer yet, or its done has not returned yet
 	gap                  // answered, but it is not in the queue for certain: it may be sent again
 )
 
@@ -85,7 +84,7 @@ func (w *window) refusal(seq uint64) *wire.Error {
 		return &wire.Error{Code: wire.SequenceRetired, Detail: "What is older than the window was given up"}
 	}
 	switch w.at(seq).place {
-	case waiting, told:
+	case waiting:
 		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence is under way"}
 	case free:
 		return &wire.Error{Code: wire.BadSequence, Detail: "The sequence was answered, or passed over"}
@@ -177,7 +176,7 @@ func (w *window) busy(limit uint64) bool {
 		return false
 	}
 	for seq := w.low; seq < min(limit, w.high); seq++ {
-		if p := w.at(seq).place; p == waiting || p == told {
+		if w.at(seq).place == waiting {
 			return true
 		}
 	}
