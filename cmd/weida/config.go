@@ -153,10 +153,10 @@ func (n *nodeFile) trust() (*endpoint.Trust, error) {
 	return endpoint.NewTrust(roles), nil
 }
 
-func loadContext(cmd *cobra.Command) (client.Options, error) {
-	path, err := cmd.Flags().GetString("context")
-	if err != nil {
-		return client.Options{}, err
+// readContext finds the context file and reads it.
+func readContext(cmd *cobra.Command) (c contextFile, path string, err error) {
+	if path, err = cmd.Flags().GetString("context"); err != nil {
+		return c, "", err
 	}
 	if path == "" {
 		path = os.Getenv("WEIDA_CONTEXT")
@@ -164,12 +164,16 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 	if path == "" {
 		path = filepath.Join(defaultDev, "context.yaml")
 	}
-	var c contextFile
 	err = readYAML(path, &c)
 	if errors.Is(err, fs.ErrNotExist) {
-		return client.Options{}, &exitError{statusUnreachable, fmt.Errorf("no context file at %s, so there is no "+
+		err = &exitError{statusUnreachable, fmt.Errorf("no context file at %s, so there is no "+
 			"address to go to; nothing was sent; start a node with `%s dev`, or name a file with --context", path, self())}
 	}
+	return c, path, err
+}
+
+func loadContext(cmd *cobra.Command) (client.Options, error) {
+	c, path, err := readContext(cmd)
 	if err != nil {
 		return client.Options{}, err
 	}
@@ -185,7 +189,7 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 	key := filepath.Join(beside(path, c.Keys), c.Name+".key")
 	if _, err := fsync.Mode(key); err != nil {
 		return client.Options{}, fmt.Errorf("%s names a key that cannot be used: %w; nothing was sent; "+
-			"correct keys and name there", path, err)
+			"correct keys and name there, or make the key with `%s key new`", path, err, self())
 	}
 	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), beside(path, c.Keys), c.Name)
 	if err != nil {

@@ -25,7 +25,10 @@ func TestDocCommands(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	pages := []string{"docs/start/first-message.md", "docs/how-to/inspect-a-store.md", "docs/how-to/queues.md"}
+	pages := []string{
+		"docs/start/first-message.md", "docs/how-to/inspect-a-store.md", "docs/how-to/queues.md",
+		"docs/how-to/trust-a-client.md",
+	}
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join("..", "..", page))
 		if err != nil {
@@ -73,9 +76,9 @@ func playBlock(t *testing.T, n *node, page, kind, mark, text, before string) str
 		status = statusRefused
 	}
 	out := play(t, n, script, status)
-	if strings.Contains(script, "kill -9") {
-		if err := n.wait(); err == nil {
-			t.Errorf("%s: the node survived kill -9", page)
+	if strings.Contains(script, "kill -") {
+		if err := n.wait(); (err == nil) != strings.Contains(script, "kill -INT") {
+			t.Errorf("%s: the node ended with %v by %s", page, err, script)
 		}
 		if err := n.start("dev"); err != nil {
 			t.Fatalf("%s: the node did not start again: %v", page, err)

@@ -51,10 +51,11 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
-	err := newRoot().ExecuteContext(ctx)
+	cmd, err := newRoot().ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
+	err = ownKey(cmd, err)
 	var exit *exitError
 	if !errors.As(err, &exit) || exit.err != nil {
 		fmt.Fprintln(os.Stderr, "weida: "+err.Error())
@@ -98,7 +99,7 @@ func newRoot() *cobra.Command {
 	dev.Example = "  weida dev\n  weida dev --data /tmp/try --reset"
 	serve.Example = "  weida serve --config weida-dev/n1.yaml"
 	root.AddCommand(dev, serve, newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
-		newSub(), newPeek(), newPurge(), newUnsubscribe(), newRetire(), newLog(), newExplain(), newVersion())
+		newSub(), newPeek(), newPurge(), newUnsubscribe(), newRetire(), newKey(), newLog(), newExplain(), newVersion())
 	return root
 }
 
