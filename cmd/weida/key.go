@@ -19,8 +19,8 @@ func newKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "make or show the key pair that a client comes with",
-		Long: "A node lets in the keys that its node file lists, and nobody else. `key new` makes a pair, `key show` shows\n" +
-			"one; both print the lines for the list.",
+		Long: "A node lets in the keys that its node file lists, and nobody else. `key new` makes a pair, `key show`\n" +
+			"shows one; both print the lines for the list.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -32,8 +32,8 @@ func newKeyNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new DIR/NAME",
 		Short: "make a key pair",
-		Long: "Makes DIR/NAME.key, which is secret, and DIR/NAME.crt, and prints the lines that let the key in. A key that\n" +
-			"is there stays as it is.",
+		Long: "Makes DIR/NAME.key, which is secret, and DIR/NAME.crt, and prints the lines that let the key in. A key\n" +
+			"that is there stays as it is.",
 		Example: "  weida key new keys/till\n  weida key new keys/ops --role admin",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -55,8 +55,8 @@ func newKeyNew() *cobra.Command {
 		path := filepath.Join(dir, name+".key")
 		switch _, err := fsync.Mode(path); {
 		case err == nil:
-			return fmt.Errorf("there is a key at %s already; it was not changed; `%s key show %s` shows it, or give another name",
-				path, self(), filepath.Join(dir, name))
+			return fmt.Errorf("there is a key at %s already; it was not changed; `%s key show %s` shows it, or give "+
+				"another name", path, self(), filepath.Join(dir, name))
 		case !errors.Is(err, fs.ErrNotExist):
 			return err
 		}

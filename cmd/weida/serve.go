@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,16 +57,19 @@ func newDev() *cobra.Command {
 	}
 	dir := cmd.Flags().String("data", defaultDev, "`DIR` for keys, configuration and data")
 	reset := cmd.Flags().Bool("reset", false, "forget everything that an earlier dev left in DIR, then start")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), *dir, *reset) }
+	yes := cmd.Flags().Bool("yes", false, "with --reset: do not ask")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *reset {
+			if err := forget(*dir, *yes); err != nil {
+				return err
+			}
+		}
+		return dev(cmd.Context(), *dir)
+	}
 	return cmd
 }
 
-func dev(ctx context.Context, dir string, reset bool) error {
-	if reset {
-		if err := forget(dir); err != nil {
-			return err
-		}
-	}
+func dev(ctx context.Context, dir string) error {
 	config, contextPath := filepath.Join(dir, "n1.yaml"), filepath.Join(dir, "context.yaml")
 	if err := prepare(dir, config); err != nil {
 		return err
@@ -103,12 +107,22 @@ func announce(n *broker.Node, dir, contextPath string) {
 	}
 	data := filepath.Join(dir, "n1")
 	fmt.Printf("weida n1 is ready at %v, loopback only, data in %s\n\n", n.Addr(), data)
+	if !hasDemo(n) { // somebody deleted it, and that stays so
+		fmt.Printf("a queue   %s create queue demo%s --wait   # it was deleted\n", me, with)
+	}
 	fmt.Printf("publish   %s pub demo 'hello'%s --want stored:flushed\n", me, with)
 	fmt.Printf("a file    %s pub demo%s --file README.md --want stored:flushed\n", me, with)
 	fmt.Printf("consume   %s sub demo%s --count 2\n", me, with)
 	fmt.Printf("kill -9   kill -9 $(cat %s)     # then start dev again: what was confirmed is there\n",
 		quoted(filepath.Join(data, "pid")))
-	fmt.Printf("look      %s log stat %s\n\nCtrl-C stops the node in order.\n", me, quoted(data))
+	fmt.Printf("look      %s log stat %s\n", me, quoted(data))
+	fmt.Printf("admin     http://%v/     # a page for your browser\n\nCtrl-C stops the node in order.\n", n.AdminAddr())
+}
+
+func hasDemo(n *broker.Node) bool {
+	return slices.ContainsFunc(n.Registry().Queues, func(q control.Queue) bool {
+		return q.Metadata.Name == "demo" && q.Metadata.DeletionTimestamp == 0
+	})
 }
 
 // quoted is a path as a shell takes it.
@@ -148,8 +162,8 @@ func prepare(dir, config string) error {
 	})
 }
 
-// forget removes a dev directory, and nothing else.
-func forget(dir string) error {
+// forget removes a dev directory, and nothing else, and says what that was. On a terminal it asks before.
+func forget(dir string, yes bool) error {
 	_, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -164,7 +178,26 @@ func forget(dir string) error {
 	if err == nil {
 		defer func() { _ = lock.Close() }() // its file is gone by then
 	}
-	return os.RemoveAll(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("%w; nothing was removed", err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	what := fmt.Sprintf("%s with all that is in it (%s): the keys, and every queue and message",
+		dir, strings.Join(names, ", "))
+	if terminal(os.Stdin) {
+		if err := confirm(yes, "Remove "+what+", for good?"); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("%w; some of %s is removed, the rest is not; no node was started", err, dir)
+	}
+	fmt.Printf("removed %s\n", what)
+	return nil
 }
 
 // serve runs the node of a configuration file until ctx ends or its storage fails.
