@@ -56,6 +56,9 @@ func (c *Client) openAgain(ctx context.Context, patience time.Duration, l *link,
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l.endedBy(was) // else it would be tried again
+	if c.o.Lost != nil {
+		c.o.Lost(was, patience)
+	}
 	for n := 0; ; n++ {
 		round := n / len(c.o.Addrs)
 		o, err := c.tryAgain(ctx, n, min(tryFirst<<min(round, 8), dialMax), first)

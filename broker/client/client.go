@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"weida/broker/endpoint"
 	"weida/broker/wire"
@@ -18,6 +19,9 @@ type Options struct {
 	Trust    *endpoint.Trust    // the nodes
 	// Jitter gives numbers in [0, 1) that spread attempts to connect again; a random one if nil.
 	Jitter func() float64
+	// Lost, if not nil, is told that a producer or consumer lost its stream, and for how long it tries to have
+	// another. It is called by that one's goroutine, by several at a time, and must not block.
+	Lost func(was error, patience time.Duration)
 }
 
 // Client speaks to a broker over one connection at a time, and makes another when that has ended and

@@ -71,10 +71,12 @@ func status(err error) int {
 	var refused *wire.Error
 	var lost *client.LostError
 	var protocol *client.ProtocolError
+	var body *bodyError
 	switch {
 	case errors.As(err, &exit):
 		return exit.status
-	case errors.As(err, &unreachable), errors.As(err, &untrusted), errors.As(err, &lost), errors.As(err, &protocol):
+	case errors.As(err, &unreachable), errors.As(err, &untrusted), errors.As(err, &lost), errors.As(err, &protocol),
+		errors.As(err, &body):
 		return statusUnreachable
 	case errors.As(err, &refused) && refused.Code == wire.MutationIndeterminate:
 		return statusIndeterminate
@@ -132,5 +134,6 @@ func dial(cmd *cobra.Command) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Lost = tellLost
 	return client.Dial(cmd.Context(), o)
 }

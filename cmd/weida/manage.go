@@ -31,6 +31,9 @@ func newPurge() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := checkNames(args[0], "", ""); err != nil {
+			return err
+		}
 		err = confirm(*yes, fmt.Sprintf("Take every message that is not under delivery out of %q, for good?", args[0]))
 		if err != nil {
 			return err
@@ -82,6 +85,9 @@ func manageCommand(cmd *cobra.Command, what, result string,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()
 		if err != nil {
+			return err
+		}
+		if err := checkNames(args[0], what, args[1]); err != nil {
 			return err
 		}
 		err = request(cmd, func(ctx context.Context, c *client.Client) error { return do(c, ctx, args[0], args[1]) })

@@ -33,6 +33,9 @@ func newPeek() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := checkNames(args[0], "", ""); err != nil {
+			return err
+		}
 		if *dir != "-" {
 			if err := os.MkdirAll(*dir, 0o700); err != nil {
 				return err

@@ -58,6 +58,9 @@ func newPub() *cobra.Command {
 			return errors.New("--seq counts from 1 and goes with --producer: without an id the queue keeps no sequences; " +
 				"nothing was sent")
 		}
+		if err := checkNames(args[0], "producer", f.producer); err != nil {
+			return err
+		}
 		return pub(cmd, args, f)
 	}
 	return cmd
@@ -87,6 +90,7 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 		first = p.Next()
 	}
 	r := newPubReport(args[0], f.json, src.total, first)
+	r.numbered(f.producer)
 	r.begin()
 	err = send(cmd.Context(), p, src, f.rate, r)
 	if cmd.Context().Err() != nil {
@@ -150,19 +154,24 @@ func send(ctx context.Context, p *client.Producer, src *source, rate float64, r 
 		m.Seq = seq
 		m.Body = r.bar.count(m.Body)
 		if err := p.Send(ctx, m, r.result); err != nil {
-			return &unsentError{seq, err}
+			return &unsentError{r.number, seq, err}
 		}
 	}
 }
 
 // unsentError is the first message that was not sent, and why.
 type unsentError struct {
-	seq uint64
-	err error
+	number string // what seq is called
+	seq    uint64
+	err    error
 }
 
 func (e *unsentError) Error() string {
-	return fmt.Sprintf("message %d, and what follows it, was not sent: %v", e.seq, e.err)
+	return fmt.Sprintf("%s: %v", e.what(), e.err)
+}
+
+func (e *unsentError) what() string {
+	return fmt.Sprintf("%s %d, and what follows it, was not sent", e.number, e.seq)
 }
 
 func (e *unsentError) Unwrap() error { return e.err }

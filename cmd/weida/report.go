@@ -21,20 +21,25 @@ type pubReport struct {
 	queue string
 	json  bool
 	first uint64 // sequence of the first message
-	bar   *bar
-	now   func() time.Time
-	start time.Time
-	out   *bufio.Writer // of standard output
-	talk  io.Writer     // standard error
+	// number is what a sequence is called: with a producer id it goes on from one `pub` to the next, without it
+	// counts the messages of this one.
+	number string
+	bar    *bar
+	now    func() time.Time
+	start  time.Time
+	out    *bufio.Writer // of standard output
+	talk   io.Writer     // standard error
 
-	mu      sync.Mutex
-	next    uint64                   // guarded by mu; sequence to print next
-	early   map[uint64]client.Result // guarded by mu
-	counts  map[client.Outcome]int   // guarded by mu
-	last    client.Result            // guarded by mu
-	alike   alike                    // guarded by mu; text only
-	told    map[string]bool          // guarded by mu; the texts of errors that were told, at most toldMax
-	failure error                    // guarded by mu; of printing
+	mu     sync.Mutex
+	next   uint64                   // guarded by mu; sequence to print next
+	early  map[uint64]client.Result // guarded by mu
+	counts map[client.Outcome]int   // guarded by mu
+	last   client.Result            // guarded by mu
+	// evidence of the last message that has some; guarded by mu
+	evidence wire.Evidence
+	alike    alike           // guarded by mu; text only
+	told     map[string]bool // guarded by mu; the texts of errors that were told, at most toldMax
+	failure  error           // guarded by mu; of printing
 
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -56,10 +61,18 @@ const alikeMax = time.Second
 
 func newPubReport(queue string, json bool, total int64, first uint64) *pubReport {
 	return &pubReport{
-		queue: queue, json: json, first: first, bar: newBar("published", total), now: time.Now, start: time.Now(),
+		queue: queue, json: json, first: first, number: "message",
+		bar: newBar("published", total), now: time.Now, start: time.Now(),
 		out: bufio.NewWriterSize(os.Stdout, 64<<10), talk: os.Stderr, next: first,
 		early: make(map[uint64]client.Result), counts: make(map[client.Outcome]int), told: make(map[string]bool),
 		stop: make(chan struct{}),
+	}
+}
+
+// numbered says by which producer id, or none, the messages are numbered.
+func (r *pubReport) numbered(producer string) {
+	if producer != "" {
+		r.number = "sequence"
 	}
 }
 
@@ -106,6 +119,9 @@ func (r *pubReport) result(res client.Result) {
 		r.next++
 		r.counts[res.Outcome]++
 		r.last = res
+		if !res.Evidence.IsZero() {
+			r.evidence = res.Evidence
+		}
 		if err := r.print(res); err != nil && r.failure == nil {
 			r.failure = err
 		}
@@ -190,10 +206,14 @@ func (r *pubReport) flushAlike() {
 	switch {
 	case a.text == "":
 	case a.first == a.last:
-		fmt.Fprintf(r.talk, "%s: message %d %s: %s\n", r.queue, a.first, a.outcome, a.text)
+		fmt.Fprintf(r.talk, "%s: %s %d %s: %s\n", r.queue, r.number, a.first, a.outcome, a.text)
 	default:
-		fmt.Fprintf(r.talk, "%s: %d messages, %d to %d, %s: %s\n", r.queue, a.last-a.first+1, a.first, a.last, a.outcome,
-			a.text)
+		of := ""
+		if r.number != "message" {
+			of = r.number + "s "
+		}
+		fmt.Fprintf(r.talk, "%s: %d messages, %s%d to %d, %s: %s\n", r.queue, a.last-a.first+1, of, a.first, a.last,
+			a.outcome, a.text)
 	}
 }
 
@@ -241,7 +261,7 @@ func (r *pubReport) untold(err error) error {
 			if unsent == nil {
 				continue
 			}
-			e = fmt.Errorf("message %d, and what follows it, was not sent", unsent.seq)
+			e = errors.New(unsent.what())
 		}
 		r.told[cause.Error()] = true
 		left = append(left, e)
@@ -298,7 +318,7 @@ func (r *pubReport) sum(total int) string {
 	const form = "%s  %d messages: %d ok, %d refused, %d below request, %d indeterminate · " +
 		"the last: %s · %s, %.0f/s"
 	return fmt.Sprintf(form, r.queue, total, r.counts[client.OK], r.counts[client.Refused], r.counts[client.BelowRequest],
-		r.counts[client.Indeterminate], words(r.last.Evidence), short(took), float64(total)/took.Seconds())
+		r.counts[client.Indeterminate], words(r.evidence), short(took), float64(total)/took.Seconds())
 }
 
 func words(e wire.Evidence) string { return strings.ReplaceAll(e.String(), ":", " ") }

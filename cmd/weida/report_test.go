@@ -115,7 +115,7 @@ func TestAlike(t *testing.T) {
 	for seq := uint64(14); seq < 1037; seq++ {
 		r.result(client.Result{Seq: seq, Outcome: client.Indeterminate, Err: gone})
 	}
-	err := r.end(errors.Join(&unsentError{1037, lost}, lost, errors.New("disk gone"), errors.New("disk gone")))
+	err := r.end(errors.Join(&unsentError{"message", 1037, lost}, lost, errors.New("disk gone"), errors.New("disk gone")))
 	if got := status(err); got != statusIndeterminate {
 		t.Errorf("status %d", got)
 	}
@@ -150,11 +150,33 @@ func TestStatus(t *testing.T) {
 		{&wire.Error{Code: wire.MutationIndeterminate}, statusIndeterminate},
 		{&apiError{Code: "E5001"}, statusRefused},
 		{&apiError{Code: "E5008"}, statusIndeterminate},
-		{&unsentError{1, &client.LostError{Addr: "a", Err: errors.New("gone")}}, statusUnreachable},
+		{&unsentError{"message", 1, &client.LostError{Addr: "a", Err: errors.New("gone")}}, statusUnreachable},
 		{&exitError{statusIndeterminate, &wire.Error{Code: wire.UnknownQueue}}, statusIndeterminate},
 	} {
 		if got := status(c.err); got != c.want {
 			t.Errorf("%v has status %d, want %d", c.err, got, c.want)
 		}
+	}
+}
+
+// TestStaleFolded: what a lost connection left unanswered is one line, and apart from what was refused.
+func TestStaleFolded(t *testing.T) {
+	gone := func() *wire.Error { return &wire.Error{Code: wire.ConnectionLost, Detail: "timeout"} }
+	stale := []client.Stale{{Offset: 7, Attempt: 1, Err: gone()}, {Offset: 3, Attempt: 2, Err: gone()}}
+	var talk bytes.Buffer
+	if got := status(tellStale(&talk, "q", stale)); got != statusIndeterminate {
+		t.Errorf("status %d", got)
+	}
+	stale = append(stale, client.Stale{Offset: 9, Attempt: 1, Err: &wire.Error{Code: wire.StaleSettle}})
+	if got := status(tellStale(&talk, "q", stale[2:])); got != statusRefused {
+		t.Errorf("status %d", got)
+	}
+	lines := strings.Split(strings.TrimSuffix(talk.String(), "\n"), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "q: 2 deliveries, of offsets 3 to 7, may not be settled: ") ||
+		!strings.HasPrefix(lines[1], "q: the delivery of offset 9 had no settlement: ") {
+		t.Errorf("it says\n%s", talk.String())
+	}
+	if strings.Contains(lines[0], "Send it again") || tellStale(&talk, "q", nil) != nil {
+		t.Error("what a consumer is told is for a publisher, or nothing is something")
 	}
 }

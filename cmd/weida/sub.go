@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,6 +74,9 @@ func sub(cmd *cobra.Command, name string, f subFlags) error {
 	if f.credit < 1 {
 		return errors.New("--credit: without credit nothing is delivered")
 	}
+	if err := checkNames(name, "subscription", f.subscription); err != nil {
+		return err
+	}
 	if f.out != "-" {
 		if err := os.MkdirAll(f.out, 0o700); err != nil {
 			return err
@@ -92,13 +96,7 @@ func sub(cmd *cobra.Command, name string, f subFlags) error {
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
 	err = consume(cmd.Context(), k, out, f, settle)
 	stale, ferr := k.Flush(context.WithoutCancel(cmd.Context()))
-	for _, s := range stale {
-		fmt.Fprintf(os.Stderr, "%s/%d attempt %d was not settled: %v\n", name, s.Offset, s.Attempt, s.Err)
-	}
-	if len(stale) > 0 {
-		ferr = errors.Join(ferr, &exitError{status: statusRefused})
-	}
-	return distinct(err, out.Flush(), ferr)
+	return consumerWords(distinct(err, out.Flush(), ferr, tellStale(os.Stderr, name, stale)))
 }
 
 // consume prints and settles until the deliveries end. Only what left this process is settled.
@@ -106,10 +104,17 @@ func consume(ctx context.Context, k *client.Consumer, out *bufio.Writer, f subFl
 	t := newTaker(context.WithoutCancel(ctx), out, settle)
 	defer func() { err = distinct(err, t.end()) }()
 	open := 0
+	waiting := time.AfterFunc(barDelay, func() {
+		if terminal(os.Stderr) {
+			fmt.Fprintln(os.Stderr, "waiting for messages; Ctrl-C ends")
+		}
+	})
+	defer waiting.Stop()
 	for d, err := range k.Deliveries(ctx) {
 		if err != nil {
 			return err
 		}
+		waiting.Stop()
 		err = t.take(d, func(out *bufio.Writer) error { return write(d, out, f.out, f.json) })
 		if err != nil {
 			return err
@@ -131,7 +136,7 @@ func write(d *client.Delivery, out *bufio.Writer, dir string, asJSON bool) error
 	case asJSON:
 		return writeJSON(d, out, true)
 	}
-	if _, err := io.Copy(out, d.Body()); err != nil {
+	if _, err := io.Copy(out, bodyOf{d}); err != nil {
 		return err
 	}
 	return out.WriteByte('\n')
@@ -142,7 +147,7 @@ func writeFile(d *client.Delivery, path string, out *bufio.Writer, asJSON bool) 
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, d.Body())
+	_, err = io.Copy(file, bodyOf{d})
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
@@ -170,7 +175,7 @@ func writeJSON(d *client.Delivery, out *bufio.Writer, body bool) error {
 			return err
 		}
 		enc := base64.NewEncoder(base64.StdEncoding, out)
-		if _, err := io.Copy(enc, d.Body()); err != nil {
+		if _, err := io.Copy(enc, bodyOf{d}); err != nil {
 			return err
 		}
 		if err := enc.Close(); err != nil {
