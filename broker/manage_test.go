@@ -166,3 +166,17 @@ func TestMessageBytesBeyondTheNode(t *testing.T) {
 		t.Errorf("%+v", q.Metadata)
 	}
 }
+
+// What is in a full queue already keeps its answer: a retry is not refused for want of room.
+func TestRetryIntoAFullQueue(t *testing.T) {
+	r := newRig(t, nil)
+	r.make("demo", control.QueueSpec{Limits: control.QueueLimits{Messages: 1}})
+	p := r.named("p")
+	p.say(1, 1, "one")
+	p.stands(1, 0)
+	p = r.named("p")
+	p.say(1, 1, "one")
+	p.stands(1, 0)
+	p.say(2, 1, "two")
+	p.refused(2, wire.QueueFull)
+}

@@ -185,7 +185,7 @@ func (n *Node) Err() error { return n.host.Err() }
 func (n *Node) Close() error {
 	n.control.close()
 	n.stopWork()
-	err := n.closeAdmin()
+	err := errors.Join(n.listener.Refuse(), n.closeAdmin())
 	idle := make(chan struct{})
 	go func() { n.served.Wait(); close(idle) }()
 	select {

@@ -32,8 +32,9 @@ type producer struct {
 	bytes int64 // guarded by mu
 
 	// owned by the reading goroutine
-	slot uint64 // of a producer with an id; 0 without
-	last uint64 // highest sequence so far, of one without an id
+	slot  uint64 // of a producer with an id; 0 without
+	known uint64 // of a producer with an id: above what the queue had seen when the stream was opened
+	last  uint64 // highest sequence so far, of one without an id
 	*parcel
 	messages []message
 	size     int64
@@ -161,7 +162,7 @@ func (p *producer) register(ctx context.Context, id string, opened *wire.Opened)
 	case e.Kind == queue.ProducersFull:
 		return &wire.Error{Code: wire.TooManyProducers, Detail: fmt.Sprintf("The limit is %d", queue.ProducersMax)}
 	}
-	p.slot, opened.Low, opened.Next = e.Slot, e.Low, e.Next
+	p.slot, p.known, opened.Low, opened.Next = e.Slot, e.Next, e.Low, e.Next
 	return nil
 }
 
@@ -262,8 +263,10 @@ func (p *producer) admit(m *wire.Publish, msg message) *wire.Error {
 			Code: wire.BadSequence, Detail: fmt.Sprintf("%d with a lowest unresolved sequence of %d", m.Seq, m.Low),
 		}
 	}
-	if err := p.queue.full(max(int64(m.Length), msg.size)); err != nil {
-		return err
+	if p.slot == 0 || m.Seq >= p.known { // what may be there already has its answer from the queue
+		if err := p.queue.full(max(int64(m.Length), msg.size)); err != nil {
+			return err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

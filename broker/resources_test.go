@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"weida/broker/control"
+	"weida/broker/endpoint"
 	"weida/broker/wire"
 )
 
@@ -201,4 +204,30 @@ func TestStopWithAdmin(t *testing.T) {
 	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Errorf("an admin side for everybody: %v", err)
 	}
+}
+
+// Who dials a node that stops is turned away at once, while it still answers those it has.
+func TestDialingAStoppingNode(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Flushed))
+	p.put(1, "x")
+	node := r.node
+	stopped := make(chan error, 1)
+	go func() { stopped <- node.Close() }()
+	p.end(wire.Stopping)
+	c, err := endpoint.Dial(r.ctx, node.Addr().String(), endpoint.DialOptions{Identity: r.client, Trust: r.trust})
+	var refused *quic.TransportError
+	if !errors.As(err, &refused) || refused.ErrorCode != quic.ConnectionRefused {
+		t.Errorf("a node that stops said %v", err)
+	}
+	if err == nil {
+		c.Close()
+	}
+	for _, conn := range r.conns {
+		conn.Close()
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	r.node = nil
 }

@@ -173,7 +173,7 @@ func TestManifestBothCopies(t *testing.T) {
 		case behind && (err != nil || !repaired), !behind && !isCorrupt(err):
 			t.Fatalf("byte %d: repaired %v, %v", off, repaired, err)
 		case off == 0:
-			mustSay(t, err, path, "at byte 0", "nothing was cut or deleted", "restore this file or rebuild")
+			mustSay(t, err, path, "at byte 0", "nothing was cut or deleted", "restore the whole directory")
 		}
 		flip(t, b.disk, path, off)
 		flip(t, b.disk, path, off+half)

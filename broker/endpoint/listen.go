@@ -166,6 +166,9 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // Addr is the address in use.
 func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
 
+// Refuse takes no more connections: who dials is turned away at once. Those that were accepted go on.
+func (l *Listener) Refuse() error { return l.listener.Close() }
+
 // Close stops listening and ends every connection that was accepted.
 func (l *Listener) Close() error {
 	return errors.Join(l.listener.Close(), l.transport.Close(), l.udp.Close())
