@@ -166,7 +166,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // Addr is the address in use.
 func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
 
-// Refuse takes no more connections: who dials is turned away at once. Those that were accepted go on.
+// Refuse takes no more connections: who dials gets no answer. Those that were accepted go on.
 func (l *Listener) Refuse() error { return l.listener.Close() }
 
 // Close stops listening and ends every connection that was accepted.
