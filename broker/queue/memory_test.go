@@ -162,6 +162,9 @@ func BenchmarkSettleOutOfOrder(b *testing.B) {
 	s := &State{}
 	fill(s, 3, 200_000)
 	s.Apply(Command{Kind: Attach, Subscription: "a", Session: 1, Limit: 1 << 62}, nil)
+	for s.Behind() {
+		s.Apply(Continue(), nil)
+	}
 	open := s.openOffsets(0, s.next)
 	var out []Effect
 	body := Ref{2, 0}
@@ -190,6 +193,9 @@ func BenchmarkAttach(b *testing.B) {
 	var out []Effect
 	for n := range b.N {
 		out = s.Apply(Command{Kind: Attach, Subscription: "a", Session: uint64(n) + 1, Limit: 1 << 62}, out[:0])
+		for s.Behind() {
+			out = s.Apply(Continue(), out[:0])
+		}
 	}
 }
 

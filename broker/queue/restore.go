@@ -6,19 +6,15 @@ import (
 	"math"
 )
 
-const (
-	// itemBytesMax is more than what one item of a snapshot takes, between two of which a Restorer can stop.
-	itemBytesMax = 256
-	// offsetMax is beyond what any queue reaches: a number above it in a snapshot is damage.
-	offsetMax = 1 << 62
-)
+// offsetMax is beyond what any queue reaches: a number above it in a snapshot is damage.
+const offsetMax = 1 << 62
 
 // Restorer reads a snapshot back. Its bytes come in any pieces; it allocates no more than they warrant. The zero
 // value is ready.
 type Restorer struct {
 	s    State
 	step func(*Restorer, *decoder) // reads the next item; it changes nothing if the bytes end within it
-	rest []byte                    // of an item that is not whole yet
+	rest []byte                    // of an item that is not whole yet: no more than 200 bytes
 	err  error
 
 	left   uint64            // items to come of the list that is being read
@@ -56,7 +52,7 @@ func (r *Restorer) feed(b []byte) {
 		if d.err == nil {
 			continue
 		}
-		if errors.Is(d.err, errShort) && len(at) < itemBytesMax {
+		if errors.Is(d.err, errShort) {
 			r.rest = append(r.rest[:0], at...)
 			return
 		}
@@ -159,7 +155,7 @@ func (r *Restorer) producer(d *decoder) {
 	case slot <= r.slot || slot > r.s.slotsUsed:
 		d.fail("a producer's slot that is out of order or was never given")
 		return
-	case p.id == "" || taken && !p.retired:
+	case p.id == "" || taken: // of two registrations of one id, the earlier one is retired
 		d.fail("a producer without an id of its own")
 		return
 	case !p.retired && (p.low == 0 || p.low > seqMax || n > SequencesMax || len(r.s.slots) == ProducersMax):

@@ -94,6 +94,7 @@ func (w *pieces) producers(s *State) {
 		w.b = appendNumbers(w.b, p.low, uint64(len(p.known)))
 		for _, o := range p.known {
 			w.b = appendNumbers(w.b, o.seq, o.count, o.offset, o.term)
+			w.more()
 		}
 		return w.more()
 	})
