@@ -100,6 +100,11 @@ func (s *session) queue(name string) (*nodeQueue, *wire.Error) {
 	}
 	detail := "The name was " + quote(name)
 	if c, ok := s.node.registry.queue(name); ok {
+		// Whoever has seen that it is ready finds it so, also before the reconciler comes by again.
+		if q := s.node.serving(c); q != nil && c.Status.ObservedGeneration > 0 && c.Metadata.DeletionTimestamp == 0 {
+			q.admit()
+			return q, nil
+		}
 		for _, condition := range c.Status.Conditions {
 			detail = condition.Message
 		}

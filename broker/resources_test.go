@@ -226,3 +226,27 @@ func TestDialingAStoppingNode(t *testing.T) {
 	}
 	r.node = nil
 }
+
+// Who waits for the phase Ready is let in.
+func TestReadyMeansServed(t *testing.T) {
+	r := newRig(t, nil)
+	conn := r.dial()
+	for i := range 30 {
+		name := fmt.Sprint("ready", i)
+		r.change(control.Mutation{
+			Verb: control.Create, Kind: control.KindQueue, Name: name, Queue: &control.QueueSpec{},
+		})
+		err := r.node.registry.await(r.ctx, func(s *control.State) bool {
+			q, _ := s.Queue(name)
+			return q.Status.Phase == control.Ready
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := r.line(conn, &wire.OpenProducer{Queue: name, Want: wire.Accepted()})
+		frame[*wire.Opened](l)
+		if err := l.stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
