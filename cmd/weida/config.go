@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/cobra"
 
 	"weida/broker/client"
@@ -58,6 +59,12 @@ func readYAML(path string, into any) error {
 func decodeYAML(path string, b []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField())
 	if err := dec.Decode(into); err != nil {
+		if file, unread := parser.ParseBytes(b, 0); unread == nil && len(file.Docs) > 0 && file.Docs[0].Body != nil {
+			// What is wrong with a value is told better here.
+			if slip := (valueCheck{tag: "yaml"}).check(file.Docs[0].Body, reflect.TypeOf(into), ""); slip != nil {
+				err = slip
+			}
+		}
 		return fmt.Errorf("%s: %w%s\nnothing was started or changed", path, err, nearest(err.Error(), into))
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +81,10 @@ func (f *createFlags) manifests(cmd *cobra.Command, args []string) ([]*manifest,
 			return nil, errors.New("either -f FILE or `queue NAME`; nothing was changed")
 		}
 		return readManifests(f.files)
+	}
+	if len(args) == 1 && slices.Contains(manifestExtensions, filepath.Ext(args[0])) {
+		return nil, fmt.Errorf("create reads the files that -f names; nothing was changed; say `%s create -f %s`", self(),
+			args[0])
 	}
 	t, err := parseTarget(args)
 	if err != nil {

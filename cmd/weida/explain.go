@@ -29,6 +29,9 @@ func newExplain() *cobra.Command {
 				return nil
 			}
 			i, ok := lookup(args[0])
+			if near := nearestCode(args[0]); !ok && near != "" {
+				return fmt.Errorf("%q is no code of this version; did you mean `%s explain %s`?", args[0], self(), near)
+			}
 			if !ok {
 				return fmt.Errorf("%q is no code of this version; `%s explain` alone lists them", args[0], self())
 			}

@@ -305,7 +305,7 @@ func TestParseManifests(t *testing.T) {
 		{"a text for a number", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: one}\n", 0, []string{"[3:18]"}},
 		{"a fraction", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: 1.5}\n", 0, []string{"replicas"}},
 		{"a duration without a unit", "kind: Queue\nmetadata: {name: a}\nspec: {drainDeadline: 30}\n", 0,
-			[]string{"missing unit"}},
+			[]string{"a number with a unit"}},
 		{"twice", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: 1, replicas: 2}\n", 0, []string{"already defined"}},
 		{"no kind", "metadata: {name: a}\n", 0, []string{`[1:1] kind is ""; the kinds are Queue and Connector`}},
 		{"no name", "kind: Queue\nspec: {}\n", 0, []string{"metadata.name is missing"}},

@@ -41,9 +41,27 @@ func newGet() *cobra.Command {
 		if ferr != nil && len(items) == 0 {
 			return ferr
 		}
+		if len(items) == 0 && (form == "table" || form == "wide") {
+			sayEmpty(args[0])
+			return nil
+		}
 		return errors.Join(printItems(os.Stdout, items, form, time.Now()), ferr)
 	}
 	return cmd
+}
+
+// sayEmpty says that there is nothing of the kind that was asked for, and how one is made.
+func sayEmpty(what string) {
+	how := "create queue NAME"
+	switch what {
+	case "all":
+		what = "resources"
+	case "connector", "connectors":
+		what, how = "connectors", "apply -f FILE"
+	default:
+		what = "queues"
+	}
+	fmt.Fprintf(os.Stderr, "there are no %s; make one with `%s %s`\n", what, self(), how)
 }
 
 // formatFlag adds -o with these formats, the first of which is the default.
@@ -164,10 +182,6 @@ func printItems(out io.Writer, items []*item, form string, now time.Time) error 
 				return err
 			}
 		}
-		return nil
-	}
-	if len(items) == 0 {
-		fmt.Fprintf(os.Stderr, "there are none; make one with `%s create queue NAME`\n", self())
 		return nil
 	}
 	return printTables(out, items, form == "wide", now)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -139,6 +141,9 @@ func newLogDump() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if *only != 0 && !slices.Contains(in.Groups, segment.GroupID(*only)) {
+			return fmt.Errorf("%s has no group %d; nothing was printed; it has %s", args[0], *only, groupWords(in.Groups))
+		}
 		w := bufio.NewWriter(os.Stdout)
 		for _, g := range in.Groups {
 			if *only != 0 && g != segment.GroupID(*only) {
@@ -152,6 +157,18 @@ func newLogDump() *cobra.Command {
 		return w.Flush()
 	}
 	return cmd
+}
+
+// groupWords name the groups that there are.
+func groupWords(groups []segment.GroupID) string {
+	if len(groups) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, g := range groups {
+		names = append(names, strconv.FormatUint(uint64(g), 10))
+	}
+	return either(names, "and")
 }
 
 func dumpLine(w *bufio.Writer, g segment.GroupID, l wal.DumpLine, asJSON bool) error {

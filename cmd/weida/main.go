@@ -94,14 +94,13 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().String("context", "", "context `FILE`; else WEIDA_CONTEXT, else ./weida-dev/context.yaml")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; nothing was done; `%s --help` lists the flags", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagSlip)
 	dev, serve := newDev(), newServe()
 	dev.Example = "  weida dev\n  weida dev --data /tmp/try --reset"
 	serve.Example = "  weida serve --config weida-dev/n1.yaml"
 	root.AddCommand(dev, serve, newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
 		newSub(), newPeek(), newPurge(), newUnsubscribe(), newRetire(), newKey(), newLog(), newExplain(), newVersion())
+	plainArgs(root)
 	return root
 }
 

@@ -99,6 +99,9 @@ func readManifests(paths []string) (all []*manifest, err error) {
 	return all, nil
 }
 
+// manifestExtensions are those of the files that are read of a directory.
+var manifestExtensions = []string{".yaml", ".yml", ".json"}
+
 // manifestFiles are the files that a path names: itself, or those in a directory, sorted by name.
 func manifestFiles(path string) (files []string, err error) {
 	if path == "-" {
@@ -116,7 +119,7 @@ func manifestFiles(path string) (files []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+		if !e.IsDir() && slices.Contains(manifestExtensions, filepath.Ext(e.Name())) {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}
@@ -224,6 +227,8 @@ func hasContent(b []byte) bool {
 	return false
 }
 
+var manifestValues = valueCheck{tag: "json", units: true}
+
 func parseDocument(node ast.Node) (*manifest, error) {
 	at := node.GetToken().Position
 	if m, ok := node.(*ast.MappingNode); ok && len(m.Values) > 0 { // its own token is the first colon
@@ -231,6 +236,9 @@ func parseDocument(node ast.Node) (*manifest, error) {
 	}
 	where := fmt.Sprintf("[%d:%d]", at.Line, at.Column)
 	var head manifestHead
+	if err := manifestValues.check(node, reflect.TypeFor[manifestHead](), ""); err != nil {
+		return nil, err
+	}
 	if err := yaml.NodeToValue(node, &head, yaml.DisallowUnknownField()); err != nil {
 		return nil, fmt.Errorf("%w%s", err, nearestPath(err.Error(), reflect.TypeFor[queueManifest]()))
 	}
@@ -245,6 +253,9 @@ func parseDocument(node ast.Node) (*manifest, error) {
 		whole, meta = c, &c.Metadata
 	default:
 		return nil, fmt.Errorf("%s kind is %q; the kinds are Queue and Connector", where, head.Kind)
+	}
+	if err := manifestValues.check(node, reflect.TypeOf(whole), ""); err != nil {
+		return nil, err
 	}
 	if err := yaml.NodeToValue(node, whole, yaml.DisallowUnknownField()); err != nil {
 		return nil, fmt.Errorf("%w%s", err, nearestPath(err.Error(), reflect.TypeOf(whole)))
