@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"weida/broker/client"
@@ -14,10 +16,16 @@ import (
 // tellLost says that a connection is made again, while that is tried.
 func tellLost(err error, patience time.Duration) {
 	var lost *client.LostError
-	if errors.As(err, &lost) {
-		err = lost.Err
+	var refused *wire.Error
+	cause := err.Error()
+	switch {
+	case errors.As(err, &lost):
+		cause = lost.Err.Error()
+	case errors.As(err, &refused): // the rest of a code's text is of one message
+		i, _ := wire.Lookup(refused.Code)
+		cause = cmp.Or(strings.TrimSuffix(i.Meaning, "."), refused.Code.String())
 	}
-	fmt.Fprintf(os.Stderr, "connection lost (%v), trying again for %v\n", err, patience)
+	fmt.Fprintf(os.Stderr, "connection lost (%s), trying again for %v\n", cause, patience)
 }
 
 // bodyError is a large body that did not come to its end.
@@ -87,6 +95,7 @@ func tellStale(talk io.Writer, queue string, stale []client.Stale) error {
 func consumerWords(err error) error {
 	var words []error
 	var lost *client.LostError
+	var refused *wire.Error
 	var body *bodyError
 	inBody := errors.As(err, &body)
 	for _, e := range flat(err) {
@@ -97,11 +106,17 @@ func consumerWords(err error) error {
 			continue
 		case errors.As(e, &lost):
 			e = &lostConsumer{lost}
+		case errors.As(e, &refused) && refused.Code == wire.Stopping:
+			e = &exitError{statusUnreachable, errStopping}
 		}
 		words = append(words, e)
 	}
 	return distinct(words...)
 }
+
+// errStopping is a node that ended a consumer because it stops.
+var errStopping = errors.New("the node is stopping; what was not settled stays in the queue and comes again, with a " +
+	"higher attempt; start the command again when the node is back")
 
 // lostConsumer is a LostError for who consumes.
 type lostConsumer struct{ lost *client.LostError }
