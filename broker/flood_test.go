@@ -1,14 +1,17 @@
 package broker
 
 import (
+	"log/slog"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 	"weak"
 
+	"weida/broker/control"
 	"weida/broker/queue"
 	"weida/broker/wire"
+	"weida/raftstore"
 )
 
 // This file is what a hostile client must not get: memory that stays, or a shard for itself.
@@ -151,4 +154,40 @@ func TestCreditForMoreThanOneCommandAssigns(t *testing.T) {
 	if n := r.index("demo") - before; n > 3*(2+messages/queue.AssignMax) {
 		t.Errorf("%d entries in the log for three consumers of %d messages", n, messages)
 	}
+}
+
+// counted is a group that takes proposals and does nothing with them.
+type counted struct {
+	raftstore.Group
+	proposals int
+}
+
+func (g *counted) Propose(*raftstore.Batch) error { g.proposals++; return nil }
+
+// The next assignments wait until the last ones are flushed: credit for everything does not fill the shard.
+func TestAssignmentsGoOnOncePerFlush(t *testing.T) {
+	q := newNodeQueue("paced", 1, control.QueueSpec{}, slog.New(slog.DiscardHandler), func(uint64) {})
+	group := new(counted)
+	q.group = group
+	for seq := range uint64(4 * queue.AssignMax) {
+		q.state.Apply(queue.Command{Kind: queue.Publish, Body: queue.Ref{Term: 1, Seq: seq + 1}}, nil)
+	}
+	q.state.Apply(queue.Command{Kind: queue.Attach, Subscription: "s", Session: 1, Limit: 1 << 40}, nil)
+	proposed := func(flushed raftstore.Index, want int) {
+		t.Helper()
+		if q.goOn(flushed); group.proposals != want {
+			t.Errorf("%d proposals when %d is flushed, want %d", group.proposals, flushed, want)
+		}
+	}
+	proposed(1, 0) // whoever is attached is of an earlier life
+	q.serves.Store(true)
+	proposed(1, 1)
+	proposed(9, 1) // it has no entry yet
+	more := queue.Continue()
+	q.Apply(1, 10, []raftstore.Item{{Command: more.Append(nil)}})
+	proposed(9, 1)
+	proposed(10, 2)
+	q.Apply(1, 11, []raftstore.Item{{Command: more.Append(nil)}})
+	q.Apply(1, 12, []raftstore.Item{{Command: more.Append(nil)}})
+	proposed(12, 2) // all of it is assigned
 }

@@ -56,7 +56,9 @@ func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore
 		q.stateMu.Unlock()
 		mine.applied(q.effects)
 		q.act(i)
-		q.going = q.going && !c.Continues()
+		if c.Continues() {
+			q.goingAt = i
+		}
 	}
 	clear(q.effects)
 	if cap(q.effects) > keptMax {
@@ -142,16 +144,20 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 	q.settles = behind(q.settles, n)
 	q.giveUp()
 	q.insistAgain()
-	q.goOn()
+	q.goOn(m.Flushed)
 	q.wakeRoom()
 	if q.closed.Load() && q.drained().Left == 0 {
 		q.changed(uint64(q.id))
 	}
 }
 
-// goOn asks for the next assignments where one command did not make all of them. One is asked for at a time, so
-// that a subscription that takes all there is leaves room for other commands, and the shard for other queues.
-func (q *nodeQueue) goOn() {
+// goOn asks for the next assignments where one command did not make all of them. One is asked for at a time, and the
+// next when it is flushed: a subscription that takes all there is, and gives it back, must leave the shard to other
+// queues, and whoever settles what it gets has more assigned by that.
+func (q *nodeQueue) goOn(flushed raftstore.Index) {
+	if q.going && q.goingAt > 0 && q.goingAt <= flushed {
+		q.going, q.goingAt = false, 0
+	}
 	// Before it serves, whoever is attached is of an earlier life and gone.
 	if q.going || q.halted != nil || !q.serves.Load() || !q.state.Behind() {
 		return

@@ -49,6 +49,7 @@ type nodeQueue struct {
 	settles []settleAnswer
 	effects []queue.Effect
 	going   bool            // a command that continues assigning is under way
+	goingAt raftstore.Index // of its entry; 0: it has none yet
 	applied raftstore.Index // as of the last Moved
 	halted  error           // why nothing will be flushed any more
 }
