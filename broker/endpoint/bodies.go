@@ -101,6 +101,7 @@ func (b *BodyStreams) wantLocked(id uint64, ch chan *quic.ReceiveStream) {
 		b.wanted = make(map[uint64]chan *quic.ReceiveStream)
 	}
 	if ch == nil && len(b.wanted) >= wantMax {
+		delete(b.wanted, id) // whoever waited for it has gone
 		return
 	}
 	b.wanted[id] = ch

@@ -91,3 +91,19 @@ func TestWindowBudget(t *testing.T) {
 		t.Errorf("%d left, %d connections", w.left, len(w.of))
 	}
 }
+
+// A client that names body after body and sends none leaves only so many numbers behind, however often it does.
+func TestNumbersOfBodiesThatNeverCameAreBounded(t *testing.T) {
+	var b BodyStreams
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for id := range uint64(10 * wantMax) {
+		if _, err := b.Take(gone, 4*id+2); err == nil {
+			t.Fatal("a stream that never came was taken")
+		}
+		b.Drop(4*id + 1)
+	}
+	if n := len(b.wanted); n > wantMax {
+		t.Errorf("%d numbers are kept, at most %d", n, wantMax)
+	}
+}
