@@ -191,3 +191,39 @@ func TestAssignmentsGoOnOncePerFlush(t *testing.T) {
 	q.Apply(1, 12, []raftstore.Item{{Command: more.Append(nil)}})
 	proposed(12, 2) // all of it is assigned
 }
+
+// A peek that is not read keeps only some of what it asked for, and one that is read shows everything in order.
+func TestUnreadPeeksAreSmall(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.producer(wire.Stored(wire.Written))
+	const messages = peekMax + 10
+	body := pattern(8 << 10)
+	for seq := range uint64(messages) {
+		p.send(&wire.Publish{Seq: seq + 1, Low: seq + 1, Body: body})
+	}
+	for n := uint64(0); n < messages; {
+		n += frame[*wire.EvidenceFrame](p).Count
+	}
+	l := r.line(r.dial(), &wire.OpenPeek{Queue: "demo", From: 5, Count: 1 << 40})
+	for offset := range uint64(peekMax) {
+		l.get(5+offset, 0, string(body))
+	}
+	if e := frame[*wire.PeekEnd](l); !e.More || e.Next != 5+peekMax {
+		t.Errorf("it ends with %+v", e)
+	}
+	l = r.line(r.dial(), &wire.OpenPeek{Queue: "demo", From: 900, Count: 1 << 40})
+	for offset := uint64(900); offset < messages; offset++ {
+		l.get(offset, 0, string(body))
+	}
+	if e := frame[*wire.PeekEnd](l); e.More || e.Next != messages {
+		t.Errorf("it ends with %+v", e)
+	}
+	// Nobody reads this one, and the client's windows do not take it all: the last pieces are not looked up yet.
+	l = r.line(r.dial(), &wire.OpenPeek{Queue: "demo", From: 500, Count: 1 << 40})
+	l.get(500, 0, string(body))
+	p.put(messages+1, "late")
+	for offset := uint64(501); offset < messages; offset++ {
+		l.get(offset, 0, string(body))
+	}
+	l.get(messages, 0, "late")
+}

@@ -75,28 +75,43 @@ func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek
 		s.refuse(stream, refused)
 		return
 	}
-	count := min(f.Count, peekMax)
-	var v *queue.View
-	q.read(func(state *queue.State) { v = state.View() })
-	found, end := v.Peek(f.From, int(count)+1), v.Next()
-	more := uint64(len(found)) > count
-	if more {
-		end, found = found[count].Offset, found[:count]
-	}
 	d := delivery{session: s, queue: q, stream: stream, peek: true}
+	end := wire.PeekEnd{Next: f.From, More: true}
 	var buf []byte
-	for _, m := range found {
-		var err error
-		if buf, err = d.append(ctx, buf, &wire.Deliver{
-			Offset: m.Offset, Attempt: m.Attempt, Term: m.Ref.Term, Producer: m.Producer, Seq: m.Seq,
-		}, m.Ref, m.Large); err != nil {
-			q.log.Debug("peek ended", "err", err)
-			return
+	for left := min(f.Count, peekMax); ; {
+		piece := min(left, peekPiece)
+		var found []queue.Message
+		found, end.Next, end.More = q.peek(end.Next, int(piece))
+		for _, m := range found {
+			var err error
+			if buf, err = d.append(ctx, buf, &wire.Deliver{
+				Offset: m.Offset, Attempt: m.Attempt, Term: m.Ref.Term, Producer: m.Producer, Seq: m.Seq,
+			}, m.Ref, m.Large); err != nil {
+				q.log.Debug("peek ended", "err", err)
+				return
+			}
+		}
+		if left -= piece; left == 0 || !end.More {
+			break
 		}
 	}
-	if err := write(stream, wire.Append(buf, &wire.PeekEnd{Next: max(end, f.From), More: more})); err != nil {
+	if err := write(stream, wire.Append(buf, &end)); err != nil {
 		q.log.Debug("peek ended", "err", err)
 	}
+}
+
+// peekPiece is how many messages a peek looks up at a time: what a client has not read yet is not kept for it.
+const peekPiece = 32
+
+// peek finds the first n messages from an offset on, and says where to go on, and whether there is more.
+func (q *nodeQueue) peek(from uint64, n int) (found []queue.Message, next uint64, more bool) {
+	var v *queue.View
+	q.read(func(state *queue.State) { v = state.View() })
+	found = v.Peek(from, n+1)
+	if len(found) > n {
+		return found[:n], found[n].Offset, true
+	}
+	return found, max(v.Next(), from), false
 }
 
 // quote shows a name of a client's choosing, cut to what a person can read.
