@@ -208,8 +208,8 @@ func decodeStretch(d *decoder, before *stretch) (s stretch, ok bool) {
 		}
 		return s, false
 	}
-	differs := func(flag byte, v uint64) uint64 {
-		if flags&flag != 0 && v == 0 {
+	differs := func(v uint64) uint64 {
+		if v == 0 {
 			d.fail("a difference that is none")
 		}
 		return v
@@ -218,29 +218,29 @@ func decodeStretch(d *decoder, before *stretch) (s stretch, ok bool) {
 	s.offset, s.n, s.m = before.offset+before.n, 1, ahead
 	s.m.large = nil
 	if flags&hasGap != 0 {
-		s.offset += differs(hasGap, d.uint())
+		s.offset += differs(d.uint())
 	}
 	if flags&hasCount != 0 {
-		s.n += differs(hasCount, d.uint())
+		s.n += differs(d.uint())
 	}
 	if flags&hasRest != 0 {
 		s.decodeRest(d, before)
 	}
 	if flags&hasRef != 0 {
-		s.m.ref.Seq += differs(hasRef, d.int())
+		s.m.ref.Seq += differs(d.int())
 	}
 	if flags&hasLength != 0 {
 		v := d.uint()
-		differs(hasLength, v-ahead.length)
+		differs(v-ahead.length)
 		s.m.length = v
 	}
 	if flags&hasSlot != 0 {
 		v := d.uint()
-		differs(hasSlot, v-ahead.slot)
+		differs(v-ahead.slot)
 		s.m.slot = v
 	}
 	if flags&hasSeq != 0 {
-		s.m.seq += differs(hasSeq, d.int())
+		s.m.seq += differs(d.int())
 	}
 	if s.m.large != nil {
 		s.m.large.Length = int64(s.m.length)
