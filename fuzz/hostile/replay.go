@@ -55,6 +55,7 @@ func (f *foe) recorded(c *endpoint.Conn) error {
 	for seq := range uint64(messages) {
 		frames = append(frames, &wire.Publish{Seq: seq + 1, Low: 1, Body: []byte("once")})
 	}
+	f.did(messagesSent, messages)
 	s, err := f.open(c, frames...)
 	if err != nil {
 		return err
@@ -68,15 +69,19 @@ func (f *foe) recorded(c *endpoint.Conn) error {
 			confirmed += e.Count
 		}
 	})
-	f.did(messagesSent, int(confirmed))
+	f.did(messagesConfirmed, int(confirmed))
 	if err == nil && confirmed != messages {
 		f.broken("%d of %d messages were confirmed", confirmed, messages)
 	}
 	return err
 }
 
-// messagesSent counts messages that were sent on purpose: the bait holds so many and no more.
-const messagesSent = "messages confirmed"
+// Messages that were sent on purpose, and those whose answer was read: the bait holds no more than the former
+// and no fewer than the latter.
+const (
+	messagesSent      = "messages sent"
+	messagesConfirmed = "messages confirmed"
+)
 
 func (f *foe) again(r *relay, from net.Conn) error {
 	const rounds = 20
