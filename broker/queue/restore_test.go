@@ -129,7 +129,9 @@ func TestPiecesAreBounded(t *testing.T) {
 func TestRestoreBesideALargeBody(t *testing.T) {
 	q := newTable(t)
 	for _, c := range []Command{
-		{Kind: Publish, Body: Ref{1, 2}}, {Kind: Publish, Body: Ref{1, 1}, Large: &Large{}}, {Kind: Publish, Body: Ref{1, 3}},
+		{Kind: Publish, Body: Ref{1, 2}},
+		{Kind: Publish, Body: Ref{1, 1}, Large: &Large{}},
+		{Kind: Publish, Body: Ref{1, 3}},
 		{Kind: Attach, Subscription: "a", Session: 1, Limit: 3},
 	} {
 		q.s.Apply(c, nil)

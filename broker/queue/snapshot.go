@@ -231,12 +231,12 @@ func decodeStretch(d *decoder, before *stretch) (s stretch, ok bool) {
 	}
 	if flags&hasLength != 0 {
 		v := d.uint()
-		differs(v-ahead.length)
+		differs(v - ahead.length)
 		s.m.length = v
 	}
 	if flags&hasSlot != 0 {
 		v := d.uint()
-		differs(v-ahead.slot)
+		differs(v - ahead.slot)
 		s.m.slot = v
 	}
 	if flags&hasSeq != 0 {
