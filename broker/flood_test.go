@@ -1,14 +1,20 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 	"weak"
 
+	"github.com/quic-go/quic-go"
+
 	"weida/broker/control"
+	"weida/broker/endpoint"
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/raftstore"
@@ -226,4 +232,40 @@ func TestUnreadPeeksAreSmall(t *testing.T) {
 		l.get(offset, 0, string(body))
 	}
 	l.get(messages, 0, "late")
+}
+
+// One key does not get all connections: beyond its share it is told so, and others come in.
+func TestConnectionsOfOneKeyAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	var crowd []*endpoint.Conn // of a key of zeroes, who never came over the network
+	for range oneKeyMax {
+		crowd = append(crowd, new(endpoint.Conn))
+		if why := r.node.enter(crowd[len(crowd)-1]); why != nil {
+			t.Fatalf("connection %d is refused: %v", len(crowd), why)
+		}
+	}
+	if why := r.node.enter(new(endpoint.Conn)); why == nil || why.Code != wire.Overloaded {
+		t.Errorf("one more: %v", why)
+	}
+	r.producer(wire.Stored(wire.Written)).put(1, "of another key")
+
+	r.node.mu.Lock()
+	r.node.keys[r.client.Fingerprint()] += oneKeyMax
+	r.node.mu.Unlock()
+	conn := r.dial()
+	<-conn.Context().Done()
+	var closed *quic.ApplicationError
+	if err := context.Cause(conn.Context()); !errors.As(err, &closed) || closed.ErrorCode != 2003 ||
+		!strings.Contains(closed.ErrorMessage, "256") {
+		t.Errorf("the connection ended with %v", err)
+	}
+	r.node.mu.Lock()
+	r.node.keys[r.client.Fingerprint()] -= oneKeyMax
+	r.node.mu.Unlock()
+	for _, c := range crowd {
+		r.node.leave(c)
+	}
+	if len(r.node.keys) != 1 {
+		t.Errorf("%d keys are remembered, and one has a connection", len(r.node.keys))
+	}
 }

@@ -18,13 +18,15 @@ const (
 	inFlightMessagesMax = 1024
 	inFlightBytesMax    = 16 << 20
 	connectionsMax      = 1024
+	// oneKeyMax bounds the connections of one key, from wherever they come.
+	oneKeyMax = 256
 
 	// peekMax bounds the messages of one answer to a peek.
 	peekMax = 1000
 	// settlesMax bounds the settles of one consumer that have no answer yet.
 	settlesMax = 2 * queue.UnsettledMax
 	// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
-	outboxMax = 128 << 10
+	outboxMax = 32 << 10
 
 	// againAfter is how long what had no room in a queue's log waits for another try, if nothing else is written.
 	againAfter = time.Second
@@ -83,6 +85,7 @@ func Limits() []LimitRow {
 			"connections per node; per address, loopback exempt",
 			fmt.Sprintf("%d; %d", connectionsMax, endpoint.OneAddressDefault), "refused before any work for TLS",
 		},
+		{"connections per key", fmt.Sprint(oneKeyMax), code(wire.Overloaded) + ", and closed; other keys go on"},
 		{
 			"receive windows of all connections beyond their first", size(endpoint.WindowBudgetDefault),
 			"they stay as they are, and their clients are slower",

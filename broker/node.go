@@ -73,7 +73,8 @@ type Node struct {
 	adminServed sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[*endpoint.Conn]bool // guarded by mu
+	conns map[*endpoint.Conn]bool      // guarded by mu
+	keys  map[endpoint.Fingerprint]int // guarded by mu; connections of each key that has any
 
 	queuesMu sync.RWMutex
 	queues   map[string]*nodeQueue // guarded by queuesMu; open here, by name
@@ -91,6 +92,7 @@ func Open(c Config) (_ *Node, err error) {
 		c.MessageMax = messageMaxDefault
 	}
 	n := &Node{c: c, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
+	n.keys = make(map[endpoint.Fingerprint]int)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStorage())

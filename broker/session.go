@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -20,24 +21,47 @@ func (n *Node) accept(ctx context.Context) {
 		if err != nil {
 			return // closed; what a peer does wrong never ends Accept
 		}
-		n.mu.Lock()
-		full := len(n.conns) >= connectionsMax || n.work.Err() != nil
-		if !full {
-			n.conns[conn] = true
-		}
-		n.mu.Unlock()
-		if full {
-			n.c.Log.Warn("connection refused: the node has its limit", "limit", connectionsMax)
-			conn.Close()
+		if why := n.enter(conn); why != nil {
+			n.counters.refused(why.Code)
+			if n.quiet.pass(time.Now()) {
+				n.c.Log.Warn("a connection was refused", "key", conn.Peer().String(), "err", why)
+			}
+			conn.Refuse(uint64(why.Code), why.Detail)
 			continue
 		}
 		n.counters.connections.Add(1)
 		n.served.Go(func() {
 			n.serve(ctx, conn)
-			n.mu.Lock()
-			delete(n.conns, conn)
-			n.mu.Unlock()
+			n.leave(conn)
 		})
+	}
+}
+
+// enter counts a connection in, or says why it is not taken. One key cannot have all places.
+func (n *Node) enter(conn *endpoint.Conn) *wire.Error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.work.Err() != nil:
+		return stopping()
+	case len(n.conns) >= connectionsMax:
+		return &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf("The node has %d connections, and takes no more",
+			connectionsMax)}
+	case n.keys[conn.Peer()] >= oneKeyMax:
+		return &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf("This key has %d connections, and may have no more",
+			oneKeyMax)}
+	}
+	n.conns[conn] = true
+	n.keys[conn.Peer()]++
+	return nil
+}
+
+func (n *Node) leave(conn *endpoint.Conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.conns, conn)
+	if n.keys[conn.Peer()]--; n.keys[conn.Peer()] == 0 {
+		delete(n.keys, conn.Peer())
 	}
 }
 

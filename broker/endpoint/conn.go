@@ -87,6 +87,12 @@ func (c *Conn) Close() {
 	}
 }
 
+// Refuse ends a connection that was accepted, with a code and a reason that the peer is told.
+func (c *Conn) Refuse(code uint64, reason string) {
+	// The peer may be gone already; there is nobody left to tell.
+	_ = c.CloseWithError(quic.ApplicationErrorCode(code), reason)
+}
+
 func newConn(q *quic.Conn, t *Trust) (*Conn, error) {
 	certs := q.ConnectionState().TLS.PeerCertificates
 	if len(certs) == 0 {

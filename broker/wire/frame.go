@@ -194,6 +194,9 @@ type Reader struct {
 	publish Publish // lent out by Next
 }
 
+// headMax is the most that stands before a frame's payload: its type and its length, in their shortest form.
+const headMax = 16
+
 // NewReader returns a Reader of r. It may read ahead: what follows the last frame is had by Rest.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, 16<<10)} }
 
@@ -270,7 +273,9 @@ func (r *Reader) more() error {
 		r.at = 0
 	}
 	if r.end == len(r.buf) || r.filled && len(r.buf) < readMax {
-		r.buf = append(r.buf, make([]byte, len(r.buf))...) // ends at FrameMax and a head, rounded up
+		grown := make([]byte, min(2*len(r.buf), FrameMax+headMax))
+		copy(grown, r.buf)
+		r.buf = grown
 	}
 	for range 100 {
 		n, err := r.r.Read(r.buf[r.end:])
