@@ -176,6 +176,7 @@ func TestPageLimits(t *testing.T) {
 		fmt.Sprintf("| header | %d KiB |", s.MaxHeaderBytes>>10),
 		fmt.Sprintf("| header to be read in; whole request; answer | %s; %s; %s |", span(s.ReadHeaderTimeout),
 			span(s.ReadTimeout), span(s.WriteTimeout)),
+		fmt.Sprintf("| connections | %d |", connectionsMax),
 		fmt.Sprintf("| idle connection | %s |", span(s.IdleTimeout)),
 		fmt.Sprintf("| changes under way | %d |", o.MutationsMax),
 		fmt.Sprintf("| a change to be committed in | %s |", span(o.MutationTime)),

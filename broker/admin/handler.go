@@ -86,8 +86,11 @@ func NewHandler(n Node, o Options) http.Handler {
 // NewServer returns a server for the handler with the limits of the admin port. The caller listens, on the loopback
 // interface, calls Serve and, at the end, Shutdown.
 func NewServer(handler http.Handler) *http.Server {
+	g := newGuests()
 	return &http.Server{
-		Handler:           handler,
+		Handler:           g.serve(handler),
+		ConnContext:       g.enter,
+		ConnState:         g.changed,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      60 * time.Second, // more than a mutation may take
