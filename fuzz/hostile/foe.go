@@ -191,6 +191,7 @@ func (f *foe) failed(err error) {
 	var limit *quic.StreamLimitReachedError
 	var idle *quic.IdleTimeoutError
 	switch {
+	case errors.As(err, &app) && !app.Remote, errors.As(err, &stream) && !stream.Remote: // its own doing
 	case errors.As(err, &away) && away.TurnedAway():
 		f.saw("key turned away")
 	case errors.As(err, &transport) && transport.Remote && transport.ErrorCode == quic.ConnectionRefused:

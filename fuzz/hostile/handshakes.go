@@ -174,25 +174,21 @@ func noise(f *foe) {
 	})
 }
 
-// crowd holds as many connections as it gets.
+// crowd holds as many connections as its key gets, and goes on asking for more.
 func crowd(f *foe) {
-	var open atomic.Int64
 	f.each(min(16*f.Size, 128), func(int) error {
 		c, err := f.dial()
 		if err != nil {
-			f.pause(100 * time.Millisecond)
+			f.pause(time.Second)
 			return err
 		}
-		if n := open.Add(1); n > int64(endpoint.ConnectionsDefault) {
-			f.broken("%d connections, at most %d", n, endpoint.ConnectionsDefault)
+		select {
+		case <-c.Context().Done(): // the node says so once it knows whose it is
+			f.pause(time.Second)
+			return context.Cause(c.Context())
+		case <-time.After(200 * time.Millisecond):
+		case <-f.ctx.Done():
 		}
-		f.work.Go(func() {
-			<-c.Context().Done()
-			open.Add(-1)
-			if f.ctx.Err() == nil {
-				f.failed(context.Cause(c.Context()))
-			}
-		})
 		return nil
 	})
 }

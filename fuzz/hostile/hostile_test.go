@@ -42,7 +42,7 @@ func TestHostile(t *testing.T) {
 			defer cancel()
 			r, err := hostile(ctx, options{
 				attacks: part, passes: 1, before: 20 * time.Millisecond, during: 300 * time.Millisecond,
-				back: 20 * time.Second, rate: 100, size: 2, live: io.Discard,
+				back: 30 * time.Second, rate: 100, size: 2, live: io.Discard,
 			}, bin, t.TempDir())
 			if err != nil {
 				t.Fatal(err)

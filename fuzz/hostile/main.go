@@ -38,7 +38,7 @@ func command(args []string, out, live io.Writer) (err error) {
 	flags.IntVar(&o.passes, "passes", 3, "how often each attack is played")
 	flags.DurationVar(&o.before, "before", 4*time.Second, "how long the node is watched before each attack")
 	flags.DurationVar(&o.during, "during", 4*time.Second, "how long each attack is")
-	flags.DurationVar(&o.back, "back", 10*time.Second, "how long the node may take to be as before")
+	flags.DurationVar(&o.back, "back", 30*time.Second, "how long the node may take to be as before")
 	flags.IntVar(&o.rate, "rate", 200, "messages a second of the good client")
 	flags.IntVar(&o.size, "size", 8, "how many connections an attack uses; some use a multiple")
 	flags.IntVar(&o.yield, "yield", 10, "how far attackers step back: their nice value above this process's")

@@ -36,7 +36,8 @@ type options struct {
 type played struct {
 	attack               attack
 	before, during       window
-	calm, most, after    levels // before, the highest during, and after it
+	calm, most           levels // before it, and the highest during it
+	after, last          levels // when all was back, but 10 s after it at most; and however long that took
 	usedCalm, usedDuring float64
 	back                 time.Duration // how long it took to be as before
 	newcomers, refused   int           // clients that came during the attack, and of these those that did not get in
@@ -296,26 +297,27 @@ func (r *run) books(ctx context.Context, name string, p *played) error {
 
 // awaitBack waits until the node holds what it held before.
 func (r *run) awaitBack(ctx context.Context, p *played) error {
+	const shown = 10 * time.Second
 	began := time.Now()
-	if err := r.node.collect(ctx); err != nil {
-		return err
-	}
 	for {
+		if err := r.node.collect(ctx); err != nil {
+			return err
+		}
 		l, err := r.node.look(ctx)
 		if err != nil {
 			return err
 		}
-		p.after, p.back = l, time.Since(began)
-		if len(p.above()) == 0 || p.back > r.o.back+p.attack.wait {
+		p.last, p.back = l, time.Since(began)
+		if p.back < shown || p.after.RSS == 0 {
+			p.after = l
+		}
+		if len(p.above()) == 0 || p.back > r.o.back {
 			return nil
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-		if err := r.node.collect(ctx); err != nil {
-			return err
 		}
 	}
 }
