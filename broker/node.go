@@ -186,8 +186,9 @@ func (n *Node) Err() error { return n.host.Err() }
 // sessions end, logs are flushed, the directory is marked clean.
 func (n *Node) Close() error {
 	n.control.close()
+	err := n.listener.Refuse() // first: who is told that the node stops may dial again at once
 	n.stopWork()
-	err := errors.Join(n.listener.Refuse(), n.closeAdmin())
+	err = errors.Join(err, n.closeAdmin())
 	idle := make(chan struct{})
 	go func() { n.served.Wait(); close(idle) }()
 	select {
