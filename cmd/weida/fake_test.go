@@ -284,8 +284,10 @@ func TestParseManifests(t *testing.T) {
 		{"several", "---\n" + good + "---\n# nothing\n---\n" + good, 2, nil},
 		{"documents of comments", "# a\n---\n# b\n\n---\n" + good + "---\n# c\n--- # d\n" + good + "...\n---\n", 2, nil},
 		{"on the line of the marker", "--- " + body + "\n---\n" + good, 2, nil},
-		{"unknown key in the third document", good + "---\n# x\n---\n" + good + "---\nkinds: Queue\n", 0,
-			[]string{"[11:1] unknown field \"kinds\"", "did you mean \"kind\"?"}},
+		{
+			"unknown key in the third document", good + "---\n# x\n---\n" + good + "---\nkinds: Queue\n", 0,
+			[]string{"[11:1] unknown field \"kinds\"", "did you mean \"kind\"?"},
+		},
 		{"json", body, 1, nil},
 		{"json objects", body + "\n" + body + body, 3, nil},
 		{"json with tabs", "{\n\t\"kind\":\t\"Queue\",\n\t\"metadata\": {\"name\": \"a\"},\n\t\"spec\": " +
@@ -293,19 +295,29 @@ func TestParseManifests(t *testing.T) {
 		{"what a node sets", strings.TrimSuffix(body, "}") +
 			`,"status":{"phase":"Ready"},"live":{"x":1},"changed":true}`, 1, nil},
 		{"empty", "", 0, nil},
-		{"unknown key", "kind: Queue\nmetadata: {name: a}\nspec:\n  replica: 1\n", 0,
-			[]string{"[4:3] unknown field \"replica\"", "\n         ^", "did you mean \"spec.replicas\"?"}},
-		{"key of another place", "kind: Queue\nmetadata: {name: a}\nspec:\n  messageBytes: 1\n", 0,
-			[]string{"[4:3]", "did you mean \"spec.limits.messageBytes\"?"}},
-		{"wrong case", "kind: Queue\nmetadata: {name: a}\nspec: {Replicas: 1}\n", 0,
-			[]string{"did you mean \"spec.replicas\"?"}},
-		{"unknown key in the second object", body + "\n " + strings.Replace(body, "replicas", "replics", 1), 0,
-			[]string{"[2:72] unknown field \"replics\"", "did you mean"}},
+		{
+			"unknown key", "kind: Queue\nmetadata: {name: a}\nspec:\n  replica: 1\n", 0,
+			[]string{"[4:3] unknown field \"replica\"", "\n         ^", "did you mean \"spec.replicas\"?"},
+		},
+		{
+			"key of another place", "kind: Queue\nmetadata: {name: a}\nspec:\n  messageBytes: 1\n", 0,
+			[]string{"[4:3]", "did you mean \"spec.limits.messageBytes\"?"},
+		},
+		{
+			"wrong case", "kind: Queue\nmetadata: {name: a}\nspec: {Replicas: 1}\n", 0,
+			[]string{"did you mean \"spec.replicas\"?"},
+		},
+		{
+			"unknown key in the second object", body + "\n " + strings.Replace(body, "replicas", "replics", 1), 0,
+			[]string{"[2:72] unknown field \"replics\"", "did you mean"},
+		},
 		{"nothing near", "kind: Queue\nmetadata: {name: a}\nspec: {zzzzzz: 1}\n", 0, []string{"unknown field \"zzzzzz\""}},
 		{"a text for a number", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: one}\n", 0, []string{"[3:18]"}},
 		{"a fraction", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: 1.5}\n", 0, []string{"replicas"}},
-		{"a duration without a unit", "kind: Queue\nmetadata: {name: a}\nspec: {drainDeadline: 30}\n", 0,
-			[]string{"a number with a unit"}},
+		{
+			"a duration without a unit", "kind: Queue\nmetadata: {name: a}\nspec: {drainDeadline: 30}\n", 0,
+			[]string{"a number with a unit"},
+		},
 		{"twice", "kind: Queue\nmetadata: {name: a}\nspec: {replicas: 1, replicas: 2}\n", 0, []string{"already defined"}},
 		{"no kind", "metadata: {name: a}\n", 0, []string{`[1:1] kind is ""; the kinds are Queue and Connector`}},
 		{"no name", "kind: Queue\nspec: {}\n", 0, []string{"metadata.name is missing"}},

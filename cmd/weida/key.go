@@ -109,8 +109,7 @@ func roleFlag(cmd *cobra.Command) func() (endpoint.Role, error) {
 	s := cmd.Flags().String("role", string(endpoint.RoleClient), "`ROLE` in the lines that are printed: client or admin")
 	_ = cmd.RegisterFlagCompletionFunc("role", completeFlag("client", "admin")) // the flag is there
 	return func() (endpoint.Role, error) {
-		switch r := endpoint.Role(*s); r {
-		case endpoint.RoleClient, endpoint.RoleAdmin:
+		if r := endpoint.Role(*s); r == endpoint.RoleClient || r == endpoint.RoleAdmin {
 			return r, nil
 		}
 		return "", fmt.Errorf("--role %q: the roles of a client are client and admin; nothing was done", *s)

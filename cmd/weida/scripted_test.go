@@ -79,8 +79,10 @@ func (s *scripted) serve(stream *quic.Stream) error {
 		var answer wire.Frame
 		switch f := f.(type) {
 		case *wire.OpenProducer:
-			answer = &wire.Opened{Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 20, InFlight: 16, InFlightSize: 1 << 20,
-				Low: 1, Next: 1}
+			answer = &wire.Opened{
+				Offer: wire.Stored(wire.Flushed), MessageMax: 1 << 20, InFlight: 16, InFlightSize: 1 << 20,
+				Low: 1, Next: 1,
+			}
 		case *wire.Publish:
 			answer = publishAnswer(f)
 		case *wire.OpenConsumer:

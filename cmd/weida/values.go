@@ -69,6 +69,7 @@ func (c valueCheck) check(n ast.Node, t reflect.Type, path string) error {
 				return wrong(n, path, "text; a number or a yes or no stands in quotes")
 			}
 		}
+	default: // no field of a manifest is of another kind
 	}
 	return nil
 }

@@ -30,8 +30,10 @@ var attacks = []attack{
 	},
 	{name: "noise", what: "untrusted: datagrams of garbage, 10,000 a second", run: noise},
 	{name: "replay-packets", what: "untrusted: a recorded session's datagrams, again and again", run: replayPackets},
-	{name: "crowd", what: "as many connections of one key as are taken, all idle", run: crowd,
-		want: []string{"connection closed with 2003 This key has 256 connections, and may have no more"}},
+	{
+		name: "crowd", what: "as many connections of one key as are taken, all idle", run: crowd,
+		want: []string{"connection closed with 2003 This key has 256 connections, and may have no more"},
+	},
 	{
 		name: "vanish", what: "connections with open streams whose client is gone without a word", run: vanish,
 	},
@@ -71,14 +73,18 @@ var attacks = []attack{
 		name: "peeks", what: "peeks of a thousand messages in a loop, half of them not read", run: peeks,
 		fill: 2000, fillSize: 16 << 10,
 	},
-	{name: "requests", what: "unsubscribes and retires of what is not there, purges without the role", run: requests,
-		want: []string{"E1201 not_allowed"}},
+	{
+		name: "requests", what: "unsubscribes and retires of what is not there, purges without the role", run: requests,
+		want: []string{"E1201 not_allowed"},
+	},
 	{
 		name: "unread-refusals", what: "messages that are refused, whose refusals are not read", run: unreadRefusals,
 	},
 
-	{name: "admin-host", what: "HTTP: wrong hosts, foreign origins, changes without the header", run: adminHost,
-		want: []string{"HTTP 403"}},
+	{
+		name: "admin-host", what: "HTTP: wrong hosts, foreign origins, changes without the header", run: adminHost,
+		want: []string{"HTTP 403"},
+	},
 	{
 		name: "admin-bodies", what: "HTTP: bodies without end, headers without end", run: adminBodies,
 		want: []string{"HTTP 413", "HTTP 431"},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -116,11 +115,6 @@ func (f *foe) arm() error {
 	}
 	f.stranger, err = endpoint.LoadOrCreateIdentity(fsync.OS(), f.Keys, "stranger")
 	return err
-}
-
-// keyFiles are the files of a key, for those who make a TLS configuration of their own.
-func (f *foe) keyFiles(name string) (cert, key string) {
-	return filepath.Join(f.Keys, name+".crt"), filepath.Join(f.Keys, name+".key")
 }
 
 // did counts something that the attacker did.
