@@ -188,8 +188,9 @@ func (r *run) pack(gen uint64, rows []message, live uint64) {
 }
 
 // seal gives back what the rows of a run that will not grow have too much.
-func (r *run) seal() {
+func (r *run) seal(gen uint64) {
 	if c := r.cells; c != nil && cap(c.data)-len(c.data) > len(c.data)/16 {
+		c = r.ownCells(gen) // a view may be reading these
 		c.data = append(make([]byte, 0, len(c.data)), c.data...)
 	}
 }

@@ -97,7 +97,7 @@ func (s *messages) add(offset uint64, m message) {
 			last.grow(s.runs.gen, i, m)
 			return
 		}
-		last.seal()
+		last.seal(s.runs.gen)
 	}
 	s.runs.put(offset, run{count: 1, base: m})
 }
@@ -127,7 +127,7 @@ func (s *messages) addRun(offset, n uint64, m message) {
 		return
 	}
 	if _, last := s.runs.editLast(); last != nil {
-		last.seal()
+		last.seal(s.runs.gen)
 	}
 	s.runs.put(offset, run{count: n, base: m})
 	s.count += n
