@@ -18,7 +18,7 @@ type attack struct {
 // attacks is every attack, in the order in which they are played.
 var attacks = []attack{
 	{name: "calm", what: "no attack: how far the figures wander by themselves", run: func(*foe) {}},
-	{name: "burn", what: "no attack: a neighbour that takes two processors", run: burn},
+	{name: "burn", what: "no attack: a neighbour that takes the processors of an attacker", run: burn},
 
 	{
 		name: "half-open", what: "untrusted: handshakes that stop after their first packets", run: halfOpen,
@@ -101,7 +101,7 @@ func attackNamed(name string) (attack, bool) {
 	return attack{}, false
 }
 
-// burn takes two processors and touches no node.
+// burn takes what processors it gets and touches no node.
 func burn(f *foe) {
 	f.each(2, func(int) error {
 		x := uint64(1)

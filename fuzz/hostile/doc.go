@@ -14,12 +14,14 @@
 // rows are no attacks: `calm` does nothing, which shows how far the figures wander by themselves, and `burn` only takes
 // the processors, which shows what any neighbour on the machine does.
 //
-// Attackers are mostly somewhere else. Here they share the processors with whom they attack, so they run at a lower
-// priority (-yield): what the node does for them is measured, and not what they do to the machine.
+// Attackers are mostly somewhere else. Here they share the processors with whom they attack, so they get one of
+// them at the lowest priority (-processors, -yield): what the node does for them is measured, and not what they do to
+// the machine. An attack waits until others leave the machine alone (-patience), and times in which they do not are not
+// judged.
 //
 // The status is 1 when the good client had an error, a limit did not hold, memory, goroutines, files or connections
 // did not come back near the level before, or a p99 more than doubled. Times are not judged where `calm` itself wanders
-// by half. `go test ./fuzz/hostile` plays every attack for a moment and judges all of that but times.
+// by half either. `go test ./fuzz/hostile` plays every attack for a moment and judges all of that but times.
 //
 // It promises nothing about what it does not try. An attack that finds something is mended beside a directed test in
 // package broker; this command stays as it is.

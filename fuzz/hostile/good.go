@@ -189,9 +189,6 @@ func (g *good) left() int {
 	return g.missing
 }
 
-// window is a stretch of time, from including to excluding.
-type window struct{ from, to time.Time }
-
 // times are what messages took.
 type times struct {
 	Count int           `json:"count"`

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"weida/broker/admin"
 	"weida/broker/queue"
@@ -40,11 +41,11 @@ func (p *played) above() []error {
 				what, before, after, slack))
 		}
 	}
-	check("goroutines", p.calm.Goroutines, p.last.Goroutines, goroutinesSlack)
-	check("files", p.calm.Files, p.last.Files, filesSlack)
-	check("connections", p.calm.Conns, p.last.Conns, 0)
-	check("memory in use", p.calm.Live, p.last.Live, liveSlack)
-	check("memory of the process", p.calm.RSS, p.last.RSS, rssSlack)
+	check("goroutines", p.before.most.Goroutines, p.last.Goroutines, goroutinesSlack)
+	check("files", p.before.most.Files, p.last.Files, filesSlack)
+	check("connections", p.before.most.Conns, p.last.Conns, 0)
+	check("memory in use", p.before.most.Live, p.last.Live, liveSlack)
+	check("memory of the process", p.before.most.RSS, p.last.RSS, rssSlack)
 	return list
 }
 
@@ -59,9 +60,9 @@ func (p *played) judge() {
 			p.problems = append(p.problems, fmt.Errorf("a limit did not hold: %d %s, at most %d", n, what, most))
 		}
 	}
-	limit("connections", p.most.Conns, connsMax)
-	limit("files", p.most.Files, filesMax)
-	limit("bytes of memory", p.most.RSS, rssMax)
+	limit("connections", p.during.most.Conns, connsMax)
+	limit("files", p.during.most.Files, filesMax)
+	limit("bytes of memory", p.during.most.RSS, rssMax)
 	if p.refused > 0 && !p.attack.fills {
 		p.problems = append(p.problems, fmt.Errorf("%d of %d newcomers did not get in", p.refused, p.newcomers))
 	}
@@ -92,15 +93,18 @@ func (p *played) checkBooks(l *admin.Live) {
 type row struct {
 	Attack string `json:"attack"`
 	What   string `json:"what"`
-	// Before is of all times of the run without an attack, During of this attack in all passes.
+	// Before is of all times of the run without an attack, During of this attack in all passes, where nobody else used
+	// the machine.
+	Passes        int   `json:"passes"`
+	Quiet         int   `json:"quiet_passes"`
 	PublishBefore times `json:"publish_before"`
 	PublishDuring times `json:"publish_during"`
 	DeliverBefore times `json:"deliver_before"`
 	DeliverDuring times `json:"deliver_during"`
-	// The ratios are During by Before. Passes are those of the passes alone, each by the time before it, sorted.
-	PublishRatio  float64   `json:"publish_p99_ratio"`
-	DeliverRatio  float64   `json:"deliver_p99_ratio"`
-	PublishPasses []float64 `json:"publish_p99_ratio_passes"`
+	// The ratios are During by Before, 0 without any. EachPublish are those of the quiet passes, sorted.
+	PublishRatio float64   `json:"publish_p99_ratio"`
+	DeliverRatio float64   `json:"deliver_p99_ratio"`
+	EachPublish  []float64 `json:"publish_p99_ratio_passes"`
 
 	Calm             levels   `json:"before"`
 	Most             levels   `json:"at_most"`
@@ -119,7 +123,9 @@ type row struct {
 func (r *run) rows() []row {
 	var quiet []window
 	for _, p := range r.list {
-		quiet = append(quiet, p.before)
+		if p.before.quiet() {
+			quiet = append(quiet, p.before.window)
+		}
 	}
 	before := r.good.within(quiet...)
 	var list []row
@@ -127,27 +133,31 @@ func (r *run) rows() []row {
 		w := row{Attack: a.name, What: a.what, Tally: newTally()}
 		var attacked []window
 		for _, p := range r.list {
-			if p.attack.name == a.name {
-				attacked = append(attacked, p.during)
-				w.add(r.good, p)
+			if p.attack.name != a.name {
+				continue
 			}
+			if w.Passes++; p.during.quiet() {
+				attacked = append(attacked, p.during.window)
+			}
+			w.add(p)
 		}
-		if len(attacked) == 0 {
-			continue // not played
+		if w.Passes == 0 {
+			continue
 		}
+		w.Quiet = len(attacked)
 		during := r.good.within(attacked...)
 		w.PublishBefore, w.DeliverBefore = quantiles(before.published), quantiles(before.delivered)
 		w.PublishDuring, w.DeliverDuring = quantiles(during.published), quantiles(during.delivered)
 		w.PublishRatio = ratio(w.PublishDuring, w.PublishBefore)
 		w.DeliverRatio = ratio(w.DeliverDuring, w.DeliverBefore)
-		slices.Sort(w.PublishPasses)
+		for _, x := range attacked {
+			w.EachPublish = append(w.EachPublish, ratio(quantiles(r.good.within(x).published), w.PublishBefore))
+		}
+		slices.Sort(w.EachPublish)
 		for _, want := range a.want {
 			if w.Tally.Refusals[want] == 0 {
 				w.Problems = append(w.Problems, "nobody was refused with "+want)
 			}
-		}
-		if a.name != "calm" && a.name != "burn" {
-			w.tooSlow()
 		}
 		list = append(list, w)
 	}
@@ -155,13 +165,11 @@ func (r *run) rows() []row {
 }
 
 // add counts one pass in.
-func (w *row) add(g *good, p *played) {
-	w.PublishPasses = append(w.PublishPasses,
-		ratio(quantiles(g.within(p.during).published), quantiles(g.within(p.before).published)))
-	w.Calm.over(p.calm)
-	w.Most.over(p.most)
+func (w *row) add(p *played) {
+	w.Calm.over(p.before.most)
+	w.Most.over(p.during.most)
 	w.After.over(p.after)
-	w.CPUBefore, w.CPUDuring = max(w.CPUBefore, p.usedCalm), max(w.CPUDuring, p.usedDuring)
+	w.CPUBefore, w.CPUDuring = max(w.CPUBefore, p.before.used), max(w.CPUDuring, p.during.used)
 	w.BackSeconds = max(w.BackSeconds, p.back.Seconds())
 	w.Newcomers, w.NewcomersRefused = w.Newcomers+p.newcomers, w.NewcomersRefused+p.refused
 	w.Tally.add(p.tally)
@@ -177,6 +185,30 @@ func ratio(during, before times) float64 {
 	return float64(during.P99) / float64(before.P99)
 }
 
+// judgeTimes notes what took too long, and says why times say little, "" if they say what they should. The rows that
+// are no attacks are measures.
+func judgeTimes(rows []row) (doubt string) {
+	var loud []string
+	for _, w := range rows {
+		if m := max(w.PublishRatio, w.DeliverRatio); w.Attack == "calm" && w.Quiet > 0 && m > calmMax {
+			return fmt.Sprintf("times are not judged: without an attack the p99 wandered by a factor of %.1f; "+
+				"try again on a quieter machine, or with more passes", m)
+		}
+		if w.Quiet == 0 || w.PublishBefore.Count == 0 {
+			loud = append(loud, w.Attack)
+		}
+	}
+	for i := range rows {
+		if a := rows[i].Attack; a != "calm" && a != "burn" {
+			rows[i].tooSlow()
+		}
+	}
+	if len(loud) > 0 {
+		return "times are not judged where others used the machine in all passes: " + strings.Join(loud, ", ")
+	}
+	return ""
+}
+
 // tooSlow notes what took too long.
 func (w *row) tooSlow() {
 	for _, x := range []struct {
@@ -187,16 +219,4 @@ func (w *row) tooSlow() {
 			w.Slow = append(w.Slow, fmt.Sprintf("the p99 of %s is %.1f times what it is without", x.what, x.ratio))
 		}
 	}
-}
-
-// unsure is why the times of a run say nothing, "" if they do: without an attack they wander as far as an attack may
-// take them.
-func unsure(rows []row) string {
-	for _, w := range rows {
-		if m := max(w.PublishRatio, w.DeliverRatio, 1/max(w.PublishRatio, 0.01)); w.Attack == "calm" && m > calmMax {
-			return fmt.Sprintf("times are not judged: without an attack the p99 wandered by a factor of %.1f; "+
-				"try again on a quieter machine, or with more passes", m)
-		}
-	}
-	return ""
 }

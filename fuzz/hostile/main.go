@@ -39,9 +39,12 @@ func command(args []string, out, live io.Writer) (err error) {
 	flags.DurationVar(&o.before, "before", 4*time.Second, "how long the node is watched before each attack")
 	flags.DurationVar(&o.during, "during", 4*time.Second, "how long each attack is")
 	flags.DurationVar(&o.back, "back", 30*time.Second, "how long the node may take to be as before")
+	flags.DurationVar(&o.patience, "patience", 20*time.Second,
+		"how long to wait before each attack for others to leave the machine alone")
 	flags.IntVar(&o.rate, "rate", 200, "messages a second of the good client")
 	flags.IntVar(&o.size, "size", 8, "how many connections an attack uses; some use a multiple")
-	flags.IntVar(&o.yield, "yield", 10, "how far attackers step back: their nice value above this process's")
+	flags.IntVar(&o.processors, "processors", 1, "how many processors an attacker may use")
+	flags.IntVar(&o.yield, "yield", 19, "how far attackers step back: their nice value above this process's")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ func (r *run) report(out io.Writer, format string) error {
 	for _, err := range r.good.errors() {
 		errs = append(errs, err.Error())
 	}
-	found, doubt := len(errs) > 0, unsure(rows)
+	found, doubt := len(errs) > 0, judgeTimes(rows)
 	for _, w := range rows {
-		found = found || len(w.Problems) > 0 || doubt == "" && len(w.Slow) > 0
+		found = found || len(w.Problems) > 0 || len(w.Slow) > 0
 	}
 	var err error
 	if format == "json" {
@@ -49,10 +49,10 @@ func (r *run) table(rows []row, errs []string, doubt string) string {
 		"due; %d passes\n\n", r.o.rate, goodSize, r.o.passes)
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	line := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
-	line("", "publish", "", "", "p99 by before", "", "deliver", "", "", "")
-	line("attack", "p50", "p99", "max", "all", "each pass", "p50", "p99", "max", "p99 by before")
+	line("", "publish", "", "", "p99 by before", "", "deliver", "", "", "p99 by", "passes")
+	line("attack", "p50", "p99", "max", "all", "each pass", "p50", "p99", "max", "before", "quiet")
 	cells := func(p, d times) []string {
-		return []string{ms(p.P50), ms(p.P99), ms(p.Most), "", "", ms(d.P50), ms(d.P99), ms(d.Most), ""}
+		return []string{ms(p.P50), ms(p.P99), ms(p.Most), "", "", ms(d.P50), ms(d.P99), ms(d.Most), "", ""}
 	}
 	if len(rows) > 0 {
 		line(append([]string{"(before)"}, cells(rows[0].PublishBefore, rows[0].DeliverBefore)...)...)
@@ -60,7 +60,10 @@ func (r *run) table(rows []row, errs []string, doubt string) string {
 	for _, x := range rows {
 		c := cells(x.PublishDuring, x.DeliverDuring)
 		c[3], c[8] = fmt.Sprintf("%.2f", x.PublishRatio), fmt.Sprintf("%.2f", x.DeliverRatio)
-		c[4] = fmt.Sprintf("%.2f-%.2f", x.PublishPasses[0], x.PublishPasses[len(x.PublishPasses)-1])
+		if x.Quiet > 0 {
+			c[4] = fmt.Sprintf("%.2f-%.2f", x.EachPublish[0], x.EachPublish[x.Quiet-1])
+		}
+		c[9] = fmt.Sprintf("%d of %d", x.Quiet, x.Passes)
 		line(append([]string{x.Attack}, c...)...)
 	}
 	_ = w.Flush() // memory takes everything

@@ -27,22 +27,23 @@ type options struct {
 	back    time.Duration // how long the node may take to be as before
 	rate    int           // messages a second of the good client
 	size    int           // of the attacks
-	yield   int           // how much nicer than this process the attackers are
-	kill    bool          // attackers that vanish are killed; else they leave
-	live    io.Writer     // how far it is
+	// patience is how long to wait for a quiet machine before each attack
+	patience   time.Duration
+	processors int       // that an attacker may use
+	yield      int       // how much nicer than this process the attackers are
+	kill       bool      // attackers that vanish are killed; else they leave
+	live       io.Writer // how far it is
 }
 
 // played is one attack, once.
 type played struct {
-	attack               attack
-	before, during       window
-	calm, most           levels // before it, and the highest during it
-	after, last          levels // when all was back, but 10 s after it at most; and however long that took
-	usedCalm, usedDuring float64
-	back                 time.Duration // how long it took to be as before
-	newcomers, refused   int           // clients that came during the attack, and of these those that did not get in
-	tally                tally
-	problems             []error
+	attack             attack
+	before, during     watched
+	after, last        levels        // when all was back, but 10 s after it at most; and however long that took
+	back               time.Duration // how long it took to be as before
+	newcomers, refused int           // clients that came during the attack, and of these those that did not get in
+	tally              tally
+	problems           []error
 }
 
 // run is one node under attack after attack.
@@ -108,14 +109,17 @@ func (r *run) play(ctx context.Context, a attack) (*played, error) {
 	if err := r.node.collect(ctx); err != nil {
 		return nil, err
 	}
-	if p.before, p.calm, p.usedCalm, err = r.watch(ctx, r.o.before, nil); err != nil {
+	if err := r.awaitQuiet(ctx); err != nil {
+		return nil, err
+	}
+	if p.before, err = r.watch(ctx, r.o.before, nil, nil); err != nil {
 		return nil, err
 	}
 	f, err := r.attack(a, name)
 	if err != nil {
 		return nil, err
 	}
-	p.during, p.most, p.usedDuring, err = r.watch(ctx, r.o.during, p)
+	p.during, err = r.watch(ctx, r.o.during, p, f)
 	if err := errors.Join(err, f.end(r.o.kill && a.name == "vanish", &p.tally)); err != nil {
 		return nil, err
 	}
@@ -138,49 +142,6 @@ func (r *run) play(ctx context.Context, a attack) (*played, error) {
 		err = r.node.remove(ctx, name)
 	}
 	return p, err
-}
-
-// watch looks at the node for a while, while newcomers come, and takes the highest levels; used is how many processors
-// it took. With p, the node is under attack: what cannot be had is counted there.
-func (r *run) watch(ctx context.Context, d time.Duration, p *played) (w window, l levels, used float64, _ error) {
-	first, err := r.node.look(ctx)
-	if err != nil && p == nil {
-		return w, l, 0, err
-	}
-	w.from = time.Now()
-	l = first
-	seen := 0
-	for time.Since(w.from) < d {
-		select {
-		case <-time.After(min(d/4, 250*time.Millisecond)):
-		case <-ctx.Done():
-			return w, l, 0, ctx.Err()
-		}
-		m, err := r.node.look(ctx)
-		if err != nil && (p == nil || !r.node.alive()) {
-			return w, l, 0, err
-		}
-		if err == nil { // a scrape more than the admin side takes at a time is refused
-			l.over(m)
-			seen++
-		}
-		err = r.good.newcomer(ctx)
-		switch {
-		case p == nil && err != nil:
-			return w, l, 0, err
-		case p == nil:
-		case err != nil:
-			p.refused++
-			fallthrough
-		default:
-			p.newcomers++
-		}
-	}
-	w.to = time.Now()
-	if seen == 0 {
-		p.problems = append(p.problems, errors.New("the admin side answered nobody else"))
-	}
-	return w, l, (l.CPU - first.CPU).Seconds() / w.to.Sub(w.from).Seconds(), nil
 }
 
 // attacker is a process that attacks.
@@ -206,7 +167,8 @@ func (r *run) attack(a attack, bait string) (*attacker, error) {
 	}
 	f := &attacker{cmd: exec.Command(self)}
 	// An attacker's sockets need not be large, and nobody has to be told.
-	f.cmd.Env = append(os.Environ(), orderEnv+"="+string(text), "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING=true")
+	f.cmd.Env = append(os.Environ(), orderEnv+"="+string(text), "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING=true",
+		"GOMAXPROCS="+strconv.Itoa(max(1, r.o.processors)))
 	f.cmd.Stderr = os.Stderr
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: r.o.yield > 0}
 	out, err := f.cmd.StdoutPipe()
