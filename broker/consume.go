@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -79,6 +80,9 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.mu.Lock()
 	delete(q.consumers, c.id)
 	q.mu.Unlock()
+	c.mu.Lock()
+	s.brake.owe(messageCost * time.Duration(c.open)) // somebody will be given them once more
+	c.mu.Unlock()
 	if err == nil && !c.absent.Load() {
 		c.leave()
 	}

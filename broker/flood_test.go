@@ -240,17 +240,17 @@ func TestConnectionsOfOneKeyAreBounded(t *testing.T) {
 	var crowd []*endpoint.Conn // of a key of zeroes, who never came over the network
 	for range oneKeyMax {
 		crowd = append(crowd, new(endpoint.Conn))
-		if why := r.node.enter(crowd[len(crowd)-1]); why != nil {
+		if _, why := r.node.enter(crowd[len(crowd)-1]); why != nil {
 			t.Fatalf("connection %d is refused: %v", len(crowd), why)
 		}
 	}
-	if why := r.node.enter(new(endpoint.Conn)); why == nil || why.Code != wire.Overloaded {
+	if _, why := r.node.enter(new(endpoint.Conn)); why == nil || why.Code != wire.Overloaded {
 		t.Errorf("one more: %v", why)
 	}
 	r.producer(wire.Stored(wire.Written)).put(1, "of another key")
 
 	r.node.mu.Lock()
-	r.node.keys[r.client.Fingerprint()] += oneKeyMax
+	r.node.keys[r.client.Fingerprint()].conns += oneKeyMax
 	r.node.mu.Unlock()
 	conn := r.dial()
 	<-conn.Context().Done()
@@ -260,12 +260,12 @@ func TestConnectionsOfOneKeyAreBounded(t *testing.T) {
 		t.Errorf("the connection ended with %v", err)
 	}
 	r.node.mu.Lock()
-	r.node.keys[r.client.Fingerprint()] -= oneKeyMax
+	r.node.keys[r.client.Fingerprint()].conns -= oneKeyMax
 	r.node.mu.Unlock()
 	for _, c := range crowd {
 		r.node.leave(c)
 	}
-	if len(r.node.keys) != 1 {
-		t.Errorf("%d keys are remembered, and one has a connection", len(r.node.keys))
+	if n := r.node.keys[endpoint.Fingerprint{}].conns; n != 0 {
+		t.Errorf("%d connections are counted of a key that has none", n)
 	}
 }

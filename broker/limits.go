@@ -85,6 +85,10 @@ func Limits() []LimitRow {
 			"connections per node; per address, loopback exempt",
 			fmt.Sprintf("%d; %d", connectionsMax, endpoint.OneAddressDefault), "refused before any work for TLS",
 		},
+		{
+			"streams, peeks, frames without effect and deliveries given back, per key",
+			fmt.Sprintf("1/%d of a processor, as estimated", brakeShare), "the key waits; publishing and settling do not",
+		},
 		{"connections per key", fmt.Sprint(oneKeyMax), code(wire.Overloaded) + ", and closed; other keys go on"},
 		{
 			"receive windows of all connections beyond their first", size(endpoint.WindowBudgetDefault),

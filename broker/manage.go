@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -82,6 +83,7 @@ func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek
 		piece := min(left, peekPiece)
 		var found []queue.Message
 		found, end.Next, end.More = q.peek(end.Next, int(piece))
+		s.brake.pay(ctx, costOf(found))
 		for _, m := range found {
 			var err error
 			if buf, err = d.append(ctx, buf, &wire.Deliver{
@@ -98,6 +100,17 @@ func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek
 	if err := write(stream, wire.Append(buf, &end)); err != nil {
 		q.log.Debug("peek ended", "err", err)
 	}
+}
+
+// costOf is what it costs to show messages.
+func costOf(list []queue.Message) (cost time.Duration) {
+	for i := range list {
+		cost += messageCost
+		if list[i].Large == nil { // a large one has as many bytes as the client cares to read
+			cost += byteCost * time.Duration(list[i].Length)
+		}
+	}
+	return cost
 }
 
 // peekPiece is how many messages a peek looks up at a time: what a client has not read yet is not kept for it.

@@ -73,8 +73,8 @@ type Node struct {
 	adminServed sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[*endpoint.Conn]bool      // guarded by mu
-	keys  map[endpoint.Fingerprint]int // guarded by mu; connections of each key that has any
+	conns map[*endpoint.Conn]bool         // guarded by mu
+	keys  map[endpoint.Fingerprint]*guest // guarded by mu; every key that came, which is one of the trusted
 
 	queuesMu sync.RWMutex
 	queues   map[string]*nodeQueue // guarded by queuesMu; open here, by name
@@ -92,7 +92,7 @@ func Open(c Config) (_ *Node, err error) {
 		c.MessageMax = messageMaxDefault
 	}
 	n := &Node{c: c, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
-	n.keys = make(map[endpoint.Fingerprint]int)
+	n.keys = make(map[endpoint.Fingerprint]*guest)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStorage())

@@ -39,6 +39,7 @@ type producer struct {
 	messages []message
 	size     int64
 	before   int // messages of the last proposal
+	void     int // messages refused at once
 }
 
 // parcel is the memory of one proposal. The group gives it back when it has been written and applied.
@@ -209,6 +210,9 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 	}
 	if err := p.admit(m, msg); err != nil {
 		p.refused(msg.seq, err)
+		if p.void++; p.void%voidFrames == 0 {
+			p.session.brake.pay(ctx, voidFrames*voidCost)
+		}
 		if m.Large {
 			p.session.refuseBody(p.reading, m.Stream, err.Code)
 		}

@@ -21,7 +21,8 @@ func (n *Node) accept(ctx context.Context) {
 		if err != nil {
 			return // closed; what a peer does wrong never ends Accept
 		}
-		if why := n.enter(conn); why != nil {
+		g, why := n.enter(conn)
+		if why != nil {
 			n.counters.refused(why.Code)
 			if n.quiet.pass(time.Now()) {
 				n.c.Log.Warn("a connection was refused", "key", conn.Peer().String(), "err", why)
@@ -31,52 +32,62 @@ func (n *Node) accept(ctx context.Context) {
 		}
 		n.counters.connections.Add(1)
 		n.served.Go(func() {
-			n.serve(ctx, conn)
+			n.serve(ctx, conn, g)
 			n.leave(conn)
 		})
 	}
 }
 
+// guest is a key with its connections.
+type guest struct {
+	conns int // guarded by Node.mu
+	brake brake
+}
+
 // enter counts a connection in, or says why it is not taken. One key cannot have all places.
-func (n *Node) enter(conn *endpoint.Conn) *wire.Error {
+func (n *Node) enter(conn *endpoint.Conn) (*guest, *wire.Error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	g := n.keys[conn.Peer()]
+	if g == nil {
+		g = new(guest)
+		n.keys[conn.Peer()] = g
+	}
 	switch {
 	case n.work.Err() != nil:
-		return stopping()
+		return nil, stopping()
 	case len(n.conns) >= connectionsMax:
-		return &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf("The node has %d connections, and takes no more",
-			connectionsMax)}
-	case n.keys[conn.Peer()] >= oneKeyMax:
-		return &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf("This key has %d connections, and may have no more",
-			oneKeyMax)}
+		return nil, &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf(
+			"The node has %d connections, and takes no more", connectionsMax)}
+	case g.conns >= oneKeyMax:
+		return nil, &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf(
+			"This key has %d connections, and may have no more", oneKeyMax)}
 	}
 	n.conns[conn] = true
-	n.keys[conn.Peer()]++
-	return nil
+	g.conns++
+	return g, nil
 }
 
 func (n *Node) leave(conn *endpoint.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.conns, conn)
-	if n.keys[conn.Peer()]--; n.keys[conn.Peer()] == 0 {
-		delete(n.keys, conn.Peer())
-	}
+	n.keys[conn.Peer()].conns--
 }
 
 // session is one client connection.
 type session struct {
 	node   *Node
 	conn   *endpoint.Conn
+	brake  *brake // of its key
 	bodies endpoint.BodyStreams
 }
 
 // serve runs a connection's streams, each on a goroutine of its own, until it ends. When the node
 // stops, the streams answer what they have read, and the client may read that before the connection ends.
-func (n *Node) serve(ctx context.Context, conn *endpoint.Conn) {
+func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{node: n, conn: conn}
+	s := &session{node: n, conn: conn, brake: &g.brake}
 	var streams, bodies sync.WaitGroup
 	bodies.Go(func() { s.bodies.Serve(ctx, conn) })
 	for {
@@ -110,6 +121,7 @@ func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 	defer func() { _ = stream.Close() }() // the answer, if any, was written; nothing is owed to a closed stream
 	// A node that stops reads on to the end of what has arrived, and no further.
 	defer context.AfterFunc(s.node.work, func() { stream.CancelRead(quic.StreamErrorCode(wire.Stopping)) })()
+	s.brake.pay(ctx, streamCost)
 	r := wire.NewReader(stream)
 	if err := stream.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
 		return

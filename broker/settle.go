@@ -13,6 +13,12 @@ import (
 func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 	var cmds []queue.Command
 	granted := uint64(0) // by this stream
+	void := 0            // frames without effect
+	payForVoid := func() {
+		if void++; void%voidFrames == 0 {
+			c.session.brake.pay(ctx, voidFrames*voidCost)
+		}
+	}
 	for {
 		if len(cmds) == batchItems || !r.Buffered() {
 			if err := c.propose(ctx, &cmds); err != nil {
@@ -29,9 +35,13 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 		}
 		switch f := f.(type) {
 		case *wire.Credit:
+			n := len(cmds)
 			if f.Limit > granted {
 				granted = f.Limit
 				cmds = c.grant(cmds, f.Limit)
+			}
+			if len(cmds) == n {
+				payForVoid()
 			}
 		case *wire.Settle:
 			room, stale := c.settleRoom(false)
@@ -45,6 +55,7 @@ func (c *consumer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 			case stale:
 				c.out.add(&wire.Settled{Offset: f.Offset, Attempt: f.Attempt, Code: wire.StaleSettle})
 				c.out.wake()
+				payForVoid()
 			case !room:
 				return nil
 			default:
