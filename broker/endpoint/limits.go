@@ -32,6 +32,40 @@ func (n *newcomers) tooMany(now time.Time) bool {
 	return n.count > newcomersMax
 }
 
+// handshakePace is how far apart handshakes begin, and handshakeWait how long one waits at most for its turn: many at
+// once must not take the processors from the connections that are there.
+const (
+	handshakePace = 2 * time.Millisecond
+	handshakeWait = 250 * time.Millisecond
+)
+
+// turns lets handshakes begin one by one. Beyond handshakeWait they come as they come: whoever sends the first
+// packets of many must not keep others out.
+type turns struct {
+	mu   sync.Mutex
+	next time.Time // guarded by mu
+}
+
+func (t *turns) take(ctx context.Context) {
+	t.mu.Lock()
+	now := time.Now()
+	if t.next.Before(now) {
+		t.next = now
+	}
+	wait := t.next.Sub(now)
+	if wait < handshakeWait {
+		t.next = t.next.Add(handshakePace)
+	}
+	t.mu.Unlock()
+	if wait <= 0 {
+		return
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+}
+
 // errFull is a connection too many; quic-go answers it with CONNECTION_REFUSED before any work for TLS.
 var errFull = errors.New("endpoint: no more connections are taken")
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -106,4 +107,34 @@ func TestNumbersOfBodiesThatNeverCameAreBounded(t *testing.T) {
 	if n := len(b.wanted); n > wantMax {
 		t.Errorf("%d numbers are kept, at most %d", n, wantMax)
 	}
+}
+
+// Handshakes that come together begin one by one, and none waits longer than it may.
+func TestHandshakesBeginOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn turns
+		const many = 3 * int(handshakeWait/handshakePace)
+		began := make(chan time.Duration, many)
+		start := time.Now()
+		for range many {
+			go func() { turn.take(t.Context()); began <- time.Since(start) }()
+		}
+		at := make(map[time.Duration]int)
+		for range many {
+			at[<-began]++
+		}
+		for k := range handshakeWait / handshakePace {
+			if n := at[k*handshakePace]; n != 1 {
+				t.Errorf("%d handshakes begin after %v", n, k*handshakePace)
+			}
+		}
+		if n := at[handshakeWait]; n != 2*many/3 {
+			t.Errorf("%d handshakes begin after %v, want all others", n, handshakeWait)
+		}
+		time.Sleep(time.Second)
+		start = time.Now()
+		if turn.take(t.Context()); time.Since(start) > 0 {
+			t.Error("a handshake alone waits")
+		}
+	})
 }

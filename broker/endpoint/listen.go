@@ -130,7 +130,9 @@ func serverTLS(o ListenOptions) *tls.Config {
 	check := verify(o.Trust, func(r Role) bool { return r == RoleClient || r == RoleAdmin }, "client")
 	base := tlsConfig(o.Identity)
 	base.VerifyConnection = check
+	var begin turns
 	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		begin.take(hello.Context())
 		from := hello.Conn.RemoteAddr()
 		c := base.Clone()
 		c.GetConfigForClient = nil
