@@ -35,6 +35,7 @@ type consumer struct {
 	bell     chan struct{}  // holds one: events wait
 	events   []queue.Effect // guarded by mu; at most UnsettledMax deliveries and a few more
 	open     int            // guarded by mu; deliveries of this stream whose settle is not known to have had effect
+	owed     int            // guarded by mu; of open, those that the key owes for
 	settling int            // guarded by mu; settles without an answer
 	room     *sync.Cond     // of mu: settling fell, or ended
 	ended    bool           // guarded by mu
@@ -80,9 +81,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.mu.Lock()
 	delete(q.consumers, c.id)
 	q.mu.Unlock()
-	c.mu.Lock()
-	s.brake.owe(messageCost * time.Duration(c.open)) // somebody will be given them once more
-	c.mu.Unlock()
+	c.oweForOpen()
 	if err == nil && !c.absent.Load() {
 		c.leave()
 	}
@@ -218,6 +217,7 @@ func (c *consumer) event(e queue.Effect) {
 		c.mu.Lock()
 		c.events = nil // another has them now
 		c.mu.Unlock()
+		c.oweForOpen()
 		c.fail(&wire.Error{Code: wire.Superseded}) // also if nothing can be written to the client
 		return
 	}
@@ -228,6 +228,14 @@ func (c *consumer) event(e queue.Effect) {
 	}
 	c.mu.Unlock()
 	c.ring()
+}
+
+// oweForOpen makes the consumer's key owe for what somebody will be given once more. It does so once.
+func (c *consumer) oweForOpen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session.brake.owe(messageCost * time.Duration(c.open-c.owed))
+	c.owed = c.open
 }
 
 func (c *consumer) ring() {

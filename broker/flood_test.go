@@ -128,7 +128,8 @@ func (r *rig) index(queue string) uint64 {
 // Who lost a subscription holds none of its deliveries any more and is on its way out, whether it reads or not.
 func TestSupersededConsumerLetsGo(t *testing.T) {
 	var aborted bool
-	c := &consumer{bell: make(chan struct{}, 1), abort: func() { aborted = true }}
+	key := new(brake)
+	c := &consumer{session: &session{brake: key}, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
 	c.room = sync.NewCond(&c.mu)
 	for k := range uint64(1000) {
 		c.event(queue.Effect{Kind: queue.Assigned, Offset: k})
@@ -136,6 +137,9 @@ func TestSupersededConsumerLetsGo(t *testing.T) {
 	c.event(queue.Effect{Kind: queue.Superseded})
 	if len(c.events) > 0 || !aborted || c.failed() == nil || c.failed().Code != wire.Superseded {
 		t.Errorf("%d deliveries are kept, stream ended: %v, because of %v", len(c.events), aborted, c.failed())
+	}
+	if owed := time.Until(key.paid); owed < 1000*messageCost {
+		t.Errorf("the key owes %v for 1000 deliveries that were given back", owed)
 	}
 }
 
