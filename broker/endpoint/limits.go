@@ -36,7 +36,7 @@ func (n *newcomers) tooMany(now time.Time) bool {
 // once must not take the processors from the connections that are there.
 const (
 	handshakePace = 2 * time.Millisecond
-	handshakeWait = 250 * time.Millisecond
+	handshakeWait = time.Second
 )
 
 // turns lets handshakes begin one by one. Beyond handshakeWait they come as they come: whoever sends the first
