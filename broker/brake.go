@@ -10,13 +10,14 @@ import (
 // of magnitude matters.
 const (
 	streamCost  = 150 * time.Microsecond // a stream, whatever becomes of it
-	messageCost = 10 * time.Microsecond  // a message looked at, or delivered and given back
+	messageCost = 10 * time.Microsecond  // a message looked at
 	byteCost    = 3 * time.Nanosecond    // of such a message
+	againCost   = 25 * time.Microsecond  // a message that was delivered and given back
 	voidCost    = 2 * time.Microsecond   // a frame without effect
 	voidFrames  = 64                     // that are paid for together
 	brakeSlack  = 20 * time.Millisecond  // that a key may be behind with paying
 	brakeShare  = 4                      // a key gets the node's time for this once in so much time
-	brakeMost   = 500 * time.Millisecond // that a key can owe for what it gave back
+	brakeMost   = 2 * time.Second        // that a key can owe for what it gave back
 )
 
 // brake makes a key wait whose requests would take the node's time from others: it gets a quarter of a processor for

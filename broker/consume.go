@@ -234,7 +234,7 @@ func (c *consumer) event(e queue.Effect) {
 func (c *consumer) oweForOpen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session.brake.owe(messageCost * time.Duration(c.open-c.owed))
+	c.session.brake.owe(againCost * time.Duration(c.open-c.owed))
 	c.owed = c.open
 }
 

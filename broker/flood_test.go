@@ -138,7 +138,7 @@ func TestSupersededConsumerLetsGo(t *testing.T) {
 	if len(c.events) > 0 || !aborted || c.failed() == nil || c.failed().Code != wire.Superseded {
 		t.Errorf("%d deliveries are kept, stream ended: %v, because of %v", len(c.events), aborted, c.failed())
 	}
-	if owed := time.Until(key.paid); owed < 1000*messageCost {
+	if owed := time.Until(key.paid); owed < 1000*againCost {
 		t.Errorf("the key owes %v for 1000 deliveries that were given back", owed)
 	}
 }
