@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,7 @@ type handler struct {
 	node     Node
 	o        Options
 	mutating chan struct{} // holds one for each mutation under way
+	parsing  sync.Mutex    // held while a large body is parsed
 	door     door
 	metrics  metrics
 	outcomes [outcomesEnd]atomic.Uint64

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -217,16 +217,37 @@ func (h *handler) put(w http.ResponseWriter, r *http.Request, k kind, verb contr
 		return err
 	}
 	defer done()
-	body, err := readBody(w, r)
-	if err != nil {
-		return err
-	}
-	m, err := decodeMutation(verb, k.kind, name, expected, body)
+	m, err := h.decode(w, r, verb, k.kind, name, expected)
 	if err != nil {
 		return err
 	}
 	return h.mutate(w, r, k, m)
 }
+
+// decode reads a request's body. Large ones are parsed one at a time, and their memory is used again: many at once must
+// not take the processors from messages.
+func (h *handler) decode(w http.ResponseWriter, r *http.Request, verb control.Verb, kind control.Kind, name *string,
+	expected *uint64,
+) (control.Mutation, error) {
+	memory := bodyMemory.Get().(*bytes.Buffer)
+	defer func() {
+		memory.Reset()
+		bodyMemory.Put(memory)
+	}()
+	body, err := readBody(w, r, memory)
+	if err != nil {
+		return control.Mutation{}, err
+	}
+	const large = 64 << 10 // bytes
+	if len(body) > large {
+		h.parsing.Lock()
+		defer h.parsing.Unlock()
+	}
+	return decodeMutation(verb, kind, name, expected, body)
+}
+
+// bodyMemory holds *bytes.Buffer. Nothing that is made of a body refers to its bytes.
+var bodyMemory = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func (h *handler) remove(w http.ResponseWriter, r *http.Request, k kind, name string) error {
 	q, err := query(r, "expectedVersion", "drainDeadline")
@@ -249,7 +270,7 @@ func (h *handler) remove(w http.ResponseWriter, r *http.Request, k kind, name st
 		return err
 	}
 	defer done()
-	body, err := readBody(w, r)
+	body, err := readBody(w, r, new(bytes.Buffer))
 	if err != nil {
 		return err
 	}
@@ -284,7 +305,7 @@ func (h *handler) begin() (done func(), err error) {
 	}
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, memory *bytes.Buffer) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" {
 		return nil, refuse(http.StatusUnsupportedMediaType, wire.BadRequest, "the body is encoded as %q; send it plain",
 			clip(e))
@@ -293,7 +314,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > bodyMax {
 		return nil, tooLarge
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
+	_, err := memory.ReadFrom(http.MaxBytesReader(w, r.Body, bodyMax))
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
@@ -301,7 +322,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, wrongField("", "the body ended early: %v", err)
 	}
-	return body, nil
+	return memory.Bytes(), nil
 }
 
 // mutate proposes a mutation and answers what became of it.
