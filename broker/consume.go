@@ -260,7 +260,8 @@ func (c *consumer) deliver(ctx context.Context, stream io.Writer) {
 		c.events = nil
 		c.mu.Unlock()
 		buf = buf[:0]
-		for _, e := range events {
+		for i, e := range events {
+			giveWay(i)
 			var err error
 			if buf, err = c.eventFrame(ctx, stream, buf, e); err != nil {
 				c.queue.log.Debug("delivery ended", "subscription", c.sub, "err", err)

@@ -84,7 +84,8 @@ func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek
 		var found []queue.Message
 		found, end.Next, end.More = q.peek(end.Next, int(piece))
 		s.brake.pay(ctx, costOf(found))
-		for _, m := range found {
+		for i, m := range found {
+			giveWay(i)
 			var err error
 			if buf, err = d.append(ctx, buf, &wire.Deliver{
 				Offset: m.Offset, Attempt: m.Attempt, Term: m.Ref.Term, Producer: m.Producer, Seq: m.Seq,
