@@ -197,22 +197,19 @@ type times struct {
 	Most  time.Duration `json:"max_ns"`
 }
 
-// samples are what the messages took that were meant to be sent within some windows.
+// samples are what the messages took that were meant to be sent within a window.
 type samples struct{ published, delivered []time.Duration }
 
-// within looks up windows. It is for when everything has its answer.
-func (g *good) within(list ...window) (s samples) {
+// within looks up a window. It is for when everything has its answer.
+func (g *good) within(w window) (s samples) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range list {
-		from := max(0, int((w.from.Sub(g.began)+g.interval-1)/g.interval))
-		to := min(len(g.published), int((w.to.Sub(g.began)+g.interval-1)/g.interval))
-		if from < to {
-			s.published = append(s.published, g.published[from:to]...)
-			s.delivered = append(s.delivered, g.delivered[from:to]...)
-		}
+	from := max(0, int((w.from.Sub(g.began)+g.interval-1)/g.interval))
+	to := min(len(g.published), int((w.to.Sub(g.began)+g.interval-1)/g.interval))
+	if from >= to {
+		return s
 	}
-	return s
+	return samples{slices.Clone(g.published[from:to]), slices.Clone(g.delivered[from:to])}
 }
 
 func quantiles(list []time.Duration) times {

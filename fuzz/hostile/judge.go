@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"weida/broker/admin"
 	"weida/broker/queue"
@@ -94,7 +95,7 @@ type row struct {
 	Attack string `json:"attack"`
 	What   string `json:"what"`
 	// Before is of all times of the run without an attack, During of this attack in all passes, where nobody else used
-	// the machine.
+	// the machine: the median of their quantiles, since a disk that stalls once in a run is nobody's attack.
 	Passes        int   `json:"passes"`
 	Quiet         int   `json:"quiet_passes"`
 	PublishBefore times `json:"publish_before"`
@@ -127,7 +128,7 @@ func (r *run) rows() []row {
 			quiet = append(quiet, p.before.window)
 		}
 	}
-	before := r.good.within(quiet...)
+	before := r.good.middles(quiet)
 	var list []row
 	for _, a := range r.o.attacks {
 		w := row{Attack: a.name, What: a.what, Tally: newTally()}
@@ -145,9 +146,9 @@ func (r *run) rows() []row {
 			continue
 		}
 		w.Quiet = len(attacked)
-		during := r.good.within(attacked...)
-		w.PublishBefore, w.DeliverBefore = quantiles(before.published), quantiles(before.delivered)
-		w.PublishDuring, w.DeliverDuring = quantiles(during.published), quantiles(during.delivered)
+		during := r.good.middles(attacked)
+		w.PublishBefore, w.DeliverBefore = before[0], before[1]
+		w.PublishDuring, w.DeliverDuring = during[0], during[1]
 		w.PublishRatio = ratio(w.PublishDuring, w.PublishBefore)
 		w.DeliverRatio = ratio(w.DeliverDuring, w.DeliverBefore)
 		for _, x := range attacked {
@@ -176,6 +177,36 @@ func (w *row) add(p *played) {
 	for _, err := range p.problems {
 		w.Problems = append(w.Problems, err.Error())
 	}
+}
+
+// middles are the medians of the quantiles of windows, of publishes and of deliveries.
+func (g *good) middles(list []window) (m [2]times) {
+	var each [2][]times
+	for _, w := range list {
+		s := g.within(w)
+		each[0], each[1] = append(each[0], quantiles(s.published)), append(each[1], quantiles(s.delivered))
+	}
+	for i := range m {
+		for _, t := range each[i] {
+			m[i].Count += t.Count
+			m[i].Most = max(m[i].Most, t.Most)
+		}
+		m[i].P50 = middle(each[i], func(t times) time.Duration { return t.P50 })
+		m[i].P99 = middle(each[i], func(t times) time.Duration { return t.P99 })
+	}
+	return m
+}
+
+func middle(list []times, of func(times) time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	var s []time.Duration
+	for _, t := range list {
+		s = append(s, of(t))
+	}
+	slices.Sort(s)
+	return s[len(s)/2]
 }
 
 func ratio(during, before times) float64 {
