@@ -273,3 +273,25 @@ func TestConnectionsOfOneKeyAreBounded(t *testing.T) {
 		t.Errorf("%d connections are counted of a key that has none", n)
 	}
 }
+
+// A connection that ended is let go at once, whatever its streams were waiting for: its streams learn of the end a
+// moment before the connection says so, and were then waited for as if the node stopped.
+func TestConnectionThatEndedIsLetGo(t *testing.T) {
+	r := newRig(t, nil)
+	for range 100 {
+		conn := r.dial()
+		p := r.line(conn, &wire.OpenProducer{Queue: "demo", Want: wire.Stored(wire.Written)},
+			&wire.Publish{Seq: 1, Low: 1, Large: true, Stream: 402, Length: 1 << 20}) // a body that never comes
+		frame[*wire.Opened](p)
+		conn.Close()
+	}
+	for until := time.Now().Add(bodyStall / 2); ; time.Sleep(time.Millisecond) {
+		n := r.node.Counters().Connections
+		if n == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d connections that ended are still served", n)
+		}
+	}
+}

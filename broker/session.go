@@ -97,7 +97,7 @@ func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 		}
 		streams.Go(func() { s.stream(ctx, stream) })
 	}
-	if conn.Context().Err() == nil { // the node stops
+	if n.work.Err() != nil && conn.Context().Err() == nil { // the node stops
 		streams.Wait()
 		select {
 		case <-conn.Context().Done():
