@@ -174,7 +174,8 @@ func (r *round) leaveLocked(now time.Time) (left int) {
 	var slow []*part
 	for i := range r.parts {
 		p := &r.parts[i]
-		if p.state == partRunning && !p.left && now.Sub(p.since) >= f.o.LateAfter {
+		// A flush that has ended costs nobody a worker, though its target has not been told yet.
+		if p.state == partRunning && p.worker && !p.left && now.Sub(p.since) >= f.o.LateAfter {
 			slow = append(slow, p)
 		}
 	}
