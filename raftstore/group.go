@@ -36,7 +36,9 @@ type Group interface {
 	// Release says that a body is settled: its space may be taken back once a snapshot covers it.
 	// Called by the machine, on the shard, once per body.
 	Release(BodyRef)
-	// Reconfigure proposes a change of membership; a group with one owner has none (ErrNoGroup).
+	// Reconfigure asks the leader for a change of membership or of leadership; that it was done shows in
+	// Status. Nothing was begun on an error: ErrNoGroup (a group with one owner), *NotLeaderError,
+	// ErrChangePending (one at a time, W-51), *ChangeError.
 	Reconfigure(Change) error
 	// Status is a consistent picture, never older than the last round.
 	Status() Status
@@ -93,6 +95,18 @@ type Marks struct {
 	Flushed   Index // written and flushed on this node
 	Committed Index
 	Applied   Index
+	// Held is known to the leader of a replicated group and zero elsewhere: Held[n-1] is the index up to which n
+	// voters, the leader included, hold every entry and its bodies, flushed. It never rises along n.
+	Held [MaxVoters]Index
+}
+
+// HeldBy is on how many replicas the entry at i is flushed with its bodies: the n of Replicated(n, flushed).
+func (m *Marks) HeldBy(i Index) int {
+	n := 0
+	for n < MaxVoters && m.Held[n] >= i && i > 0 {
+		n++
+	}
+	return n
 }
 
 // Outcome is how a proposal ended without evidence.
@@ -124,11 +138,17 @@ const (
 
 // Leader names who leads; the zero value is "unknown".
 type Leader struct {
-	Node uint64 // raft id
+	Replica ReplicaID // 0 in a group with one owner
+	Node    NodeID
 }
 
-// Change is a change of membership; its content comes with replication.
-type Change struct{}
+// Change is a change of membership, or of leadership: one of the two.
+type Change struct {
+	// Members is the whole configuration wanted. One joint step leads there, whatever the difference.
+	Members []Member
+	// TransferTo is the voter that is to lead.
+	TransferTo ReplicaID
+}
 
 // Status is a group's state for people and health checks.
 type Status struct {
@@ -140,6 +160,35 @@ type Status struct {
 	ReadOnly error
 	Store    wal.Stats
 	Inbox    int // proposals waiting
+	// Replication is nil in a group with one owner.
+	Replication *Replication
+}
+
+// Replication is what a replica knows of its group. It is never changed once it is given out.
+type Replication struct {
+	Self   ReplicaID
+	Leader Leader
+	// Committed are the members of the newest configuration entry at or below the commit index; Current includes
+	// a change that is under way. Joint says that the change is between its two steps.
+	Committed []Member
+	Current   []Member
+	Joint     bool
+	// Progress is known to the leader: one row per member of Current, itself included.
+	Progress []Progress
+	Quiesced bool
+	// WaitingForBodies counts entries that came and wait for a body.
+	WaitingForBodies int
+}
+
+// Progress is how far a member is, as the leader knows it.
+type Progress struct {
+	Member
+	Match Index  // it holds everything up to here, flushed
+	State string // raft's word: probe, replicate, snapshot
+	// HeardTicks and CaughtUpTicks count ticks since its last answer, and since it was last at the end of the log; -1 is
+	// never in this leadership. While the group is quiesced they stand for the liveness of its node.
+	HeardTicks    int64
+	CaughtUpTicks int64
 }
 
 // BodyWriter receives a large body. One goroutine at a time.
@@ -175,6 +224,9 @@ var (
 	ErrReadOnly = errors.New("the group is read-only on this node")
 	// ErrStopped means the group was stopped.
 	ErrStopped = errors.New("the group is stopped on this node")
+	// ErrChangePending means that a change of membership is under way: nothing was begun; try again when
+	// Status shows Current equal to Committed.
+	ErrChangePending = errors.New("a change of membership is under way; nothing was begun; try again when it is done")
 	// ErrNoGroup means a one-replica queue was asked something only a consensus group has.
 	ErrNoGroup = errors.New("a one-replica queue has an owner and no consensus group")
 )
@@ -187,6 +239,20 @@ type NotLeaderError struct {
 }
 
 func (e *NotLeaderError) Error() string {
-	return fmt.Sprintf("group %d is led by %d in term %d, not by this node; nothing was stored here",
-		uint64(e.Group), e.Leader.Node, uint64(e.Term))
+	if e.Leader.Node == 0 {
+		return fmt.Sprintf("group %d has no leader that this node knows of in term %d; nothing was stored here; try again",
+			uint64(e.Group), uint64(e.Term))
+	}
+	return fmt.Sprintf("group %d is led by node %d in term %d, not by this node; nothing was stored here",
+		uint64(e.Group), uint64(e.Leader.Node), uint64(e.Term))
+}
+
+// ChangeError refuses a change of membership that will never be possible, with the reason.
+type ChangeError struct {
+	Group  GroupID
+	Reason string
+}
+
+func (e *ChangeError) Error() string {
+	return fmt.Sprintf("group %d: %s; nothing was changed", uint64(e.Group), e.Reason)
 }

@@ -23,3 +23,12 @@ type Halter interface {
 	// Halted is called once, on the shard. err wraps ErrReadOnly and the reason.
 	Halted(err error)
 }
+
+// BodySource is implemented by the Source of machines that hold bodies: a replica that is brought up by a
+// snapshot gets these besides.
+type BodySource interface {
+	Source
+	// Bodies yields the bodies that the snapshot's state holds, as runs of refs {first.Term, first.Seq},
+	// {first.Term, first.Seq+1}, … It may be called on another goroutine than the shard, while Apply goes on.
+	Bodies(yield func(first BodyRef, n uint64) bool)
+}

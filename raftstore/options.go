@@ -24,7 +24,9 @@ type HostOptions struct {
 	// ParkTicks is after how many ticks without work a group gives its descriptors back; 10 if zero.
 	ParkTicks int
 	// Node is this node's number, named as leader of the groups it owns; 0 is "unknown".
-	Node uint64
+	Node NodeID
+	// Transport reaches the other nodes; without it no replicated group can be opened.
+	Transport Transport
 	// Event receives what an operator should know; nil drops it. Must not block or call the host.
 	Event func(Event)
 }
