@@ -61,6 +61,11 @@ const (
 	NotCommitted          Code = 5007
 	MutationIndeterminate Code = 5008
 	BadRequest            Code = 5009
+	WatchCompacted        Code = 5010
+	ChangePending         Code = 5011
+	Unsafe                Code = 5012
+	NoGroup               Code = 5013
+	NotLeader             Code = 5014
 )
 
 // Info is one row of the table.
@@ -245,6 +250,26 @@ var Codes = []Info{
 	{
 		BadRequest, "bad_request", "The admin request is not one that a node answers.", "Nothing was changed.",
 		"Correct what the detail names.", RetryFix,
+	},
+	{
+		WatchCompacted, "watch_compacted", "The changes behind that version are not held any more.", "Nothing was changed.",
+		"List the resources again, and watch from the list's resourceVersion.", RetryFix,
+	},
+	{
+		ChangePending, "change_pending", "A change of membership is under way.", "Nothing was changed.",
+		"Try again when the current voters are the committed ones: `weida quorum describe` shows both.", RetryLater,
+	},
+	{
+		Unsafe, "unsafe", "It would leave a group without a majority, or it cannot be shown that it would not.",
+		"Nothing was changed.", "See the detail for the groups, and for what would be needed.", RetryLater,
+	},
+	{
+		NoGroup, "no_group", "The queue has one replica: an owner, and no consensus group.", "Nothing was changed.",
+		"Look at it with `weida describe queue NAME`; give it 3 replicas if it is to have a group.", RetryFix,
+	},
+	{
+		NotLeader, "not_leader", "This node does not lead the group.", "Nothing was changed.",
+		"Ask the leader, which the detail names if it is known.", RetryOther,
 	},
 }
 
