@@ -52,13 +52,16 @@ func clientConfig() *quic.Config {
 	return c
 }
 
+// clientWindow is what a client may send on a connection before it is read, in bytes, until its window grows.
+const clientWindow = 512 << 10
+
 // nodeConfig bounds what one client may cost. A stream's place is given back by who served it, so that
 // opening and resetting streams gains nothing.
 func nodeConfig(b *windows) *quic.Config {
 	c := quicConfig()
 	c.RequireStreamCreditRelease = true
 	c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = 256<<10, 4<<20
-	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = 512<<10, 8<<20
+	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = clientWindow, 8<<20
 	c.AllowConnectionWindowIncrease = b.allow
 	return c
 }
@@ -68,7 +71,8 @@ type Conn struct {
 	*quic.Conn
 	peer  Fingerprint
 	role  Role
-	owned *quic.Transport // of a dialled connection
+	share Share           // of a connection between nodes
+	owned *quic.Transport // of a connection that Dial made
 }
 
 // Peer is the key that the other side proved.
@@ -114,8 +118,9 @@ type DialOptions struct {
 
 // UnreachableError is a node that could not be reached, or that turned this key away.
 type UnreachableError struct {
-	Addr string
-	Err  error
+	Addr     string
+	Protocol string // that was wanted
+	Err      error
 }
 
 func (e *UnreachableError) Error() string {
@@ -126,7 +131,7 @@ func (e *UnreachableError) Error() string {
 			"add this client's fingerprint to the node's trust list", e.Addr)
 	case errors.As(e.Err, &t) && t.ErrorCode == alertNoProtocol:
 		return fmt.Sprintf("%s does not speak %s; nothing was sent; use a client of the node's version",
-			e.Addr, ALPNMessaging)
+			e.Addr, e.Protocol)
 	case errors.As(e.Err, &t) && t.Remote && t.ErrorCode == quic.ConnectionRefused:
 		return fmt.Sprintf("%s takes no more connections; nothing was sent; try again later, or close some", e.Addr)
 	}
@@ -155,40 +160,49 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 func Dial(ctx context.Context, addr string, o DialOptions) (*Conn, error) {
 	to, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
-		return nil, &UnreachableError{addr, err}
+		return nil, &UnreachableError{addr, ALPNMessaging, err}
 	}
 	udp, err := net.ListenUDP("udp", nil)
 	if err != nil {
-		return nil, &UnreachableError{addr, err}
+		return nil, &UnreachableError{addr, ALPNMessaging, err}
 	}
 	t := &quic.Transport{Conn: udp, ConnectionIDLength: connectionIDLength}
-	c, err := dial(ctx, t, to, o)
+	check := verify(o.Trust, func(r Role) bool { return r == RoleNode }, "node")
+	q, err := dial(ctx, t, to, dialing{o.Identity, ALPNMessaging, check, clientConfig()})
+	var c *Conn
+	if err == nil {
+		c, err = newConn(q, o.Trust)
+	}
 	if err != nil {
 		_ = errors.Join(t.Close(), udp.Close()) // the dial's own error says more
 		var untrusted *UntrustedError
 		if errors.As(err, &untrusted) {
 			return nil, untrusted
 		}
-		return nil, &UnreachableError{addr, err}
+		return nil, &UnreachableError{addr, ALPNMessaging, err}
 	}
 	c.owned = t
 	return c, nil
 }
 
-func dial(ctx context.Context, t *quic.Transport, to net.Addr, o DialOptions) (*Conn, error) {
+// dialing is who dials, for what, whom it takes for the right one, and within which limits.
+type dialing struct {
+	identity *Identity
+	protocol string
+	check    func(tls.ConnectionState) error
+	limits   *quic.Config
+}
+
+func dial(ctx context.Context, t *quic.Transport, to net.Addr, d dialing) (*quic.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var refused error
-	check := verify(o.Trust, func(r Role) bool { return r == RoleNode }, "node")
-	conf := tlsConfig(o.Identity)
+	conf := tlsConfig(d.identity, d.protocol)
 	conf.ServerName = "weida"
-	conf.VerifyConnection = func(s tls.ConnectionState) error { refused = check(s); return refused }
-	q, err := t.Dial(ctx, to, conf, clientConfig())
+	conf.VerifyConnection = func(s tls.ConnectionState) error { refused = d.check(s); return refused }
+	q, err := t.Dial(ctx, to, conf, d.limits)
 	if refused != nil {
 		return nil, refused
 	}
-	if err != nil {
-		return nil, err
-	}
-	return newConn(q, o.Trust)
+	return q, err
 }

@@ -72,6 +72,7 @@ var errFull = errors.New("endpoint: no more connections are taken")
 // door counts connections from their first packet to their end.
 type door struct {
 	max, oneMax int
+	reserve     int // places beyond max, for those that may be nodes
 
 	mu    sync.Mutex
 	count int            // guarded by mu
@@ -79,22 +80,27 @@ type door struct {
 }
 
 // enter is quic-go's ConnContext: ctx ends with the connection, or with its handshake if that fails.
-func (d *door) enter(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+// near says that the packet may come from a node.
+func (d *door) enter(ctx context.Context, info *quic.ClientInfo, near bool) (context.Context, error) {
 	from := ""
-	if a, ok := info.RemoteAddr.(*net.UDPAddr); ok && !a.IP.IsLoopback() {
+	if a, ok := info.RemoteAddr.(*net.UDPAddr); ok && !a.IP.IsLoopback() && !near {
 		from = a.IP.String()
 	}
-	if !d.take(from) {
+	limit := d.max
+	if near {
+		limit += d.reserve
+	}
+	if !d.take(from, limit) {
 		return nil, errFull
 	}
 	context.AfterFunc(ctx, func() { d.leave(from) })
 	return ctx, nil
 }
 
-func (d *door) take(from string) bool {
+func (d *door) take(from string, limit int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.count == d.max || from != "" && d.from[from] == d.oneMax {
+	if d.count >= limit || from != "" && d.from[from] == d.oneMax {
 		return false
 	}
 	d.count++

@@ -36,7 +36,7 @@ func TestDoor(t *testing.T) {
 	enter := func(ip string) (context.CancelFunc, bool) {
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		_, err := d.enter(ctx, from(ip))
+		_, err := d.enter(ctx, from(ip), false)
 		return cancel, err == nil
 	}
 	first, ok := enter("192.0.2.1")

@@ -34,6 +34,8 @@ type ListenOptions struct {
 	OneAddress int
 	// WindowBudget bounds, in bytes and over all connections, what receive windows grow by; 64 MiB if zero.
 	WindowBudget int64
+	// Peers says who the other nodes are; nil speaks to clients alone.
+	Peers *Peers
 	// OnRefused is told of a peer that showed a key and was turned away: *RefusedError. It is called in
 	// the handshake and must not block; nil drops it.
 	OnRefused func(error)
@@ -54,7 +56,7 @@ func (o *ListenOptions) defaults() {
 	}
 }
 
-// Listener accepts connections from trusted clients.
+// Listener accepts connections from trusted clients, and from other nodes if it has Peers.
 type Listener struct {
 	o         ListenOptions
 	udp       *net.UDPConn
@@ -110,15 +112,18 @@ func Listen(o ListenOptions) (*Listener, error) {
 		return nil, &AddressError{o.Addr, err}
 	}
 	var fresh newcomers
-	d := &door{max: o.Connections, oneMax: o.OneAddress}
+	d := &door{max: o.Connections, oneMax: o.OneAddress, reserve: peerConnections}
+	near := &nearby{peers: o.Peers}
 	// A client of an earlier life of this node is told so at once: the reset key is the same.
 	t := &quic.Transport{
 		Conn: udp, ConnectionIDLength: connectionIDLength, MaxTokenAge: tokenAgeMax,
 		StatelessResetKey: (*quic.StatelessResetKey)(&reset), TokenGeneratorKey: (*quic.TokenGeneratorKey)(&tokens),
-		VerifySourceAddress: fresh.verify, ConnContext: d.enter,
+		VerifySourceAddress: fresh.verify, ConnContext: near.enter(d),
 	}
 	w := newWindows(o.WindowBudget)
-	l, err := t.Listen(serverTLS(o), nodeConfig(w))
+	conf := nodeConfig(w)
+	conf.GetConfigForClient = near.config(nodeConfig(w))
+	l, err := t.Listen(serverTLS(o), conf)
 	if err != nil {
 		return nil, errors.Join(err, t.Close(), udp.Close())
 	}
@@ -127,13 +132,21 @@ func Listen(o ListenOptions) (*Listener, error) {
 
 // serverTLS makes a configuration for each handshake, so that a refusal can say where it came from.
 func serverTLS(o ListenOptions) *tls.Config {
-	check := verify(o.Trust, func(r Role) bool { return r == RoleClient || r == RoleAdmin }, "client")
-	base := tlsConfig(o.Identity)
+	client := verify(o.Trust, func(r Role) bool { return r == RoleClient || r == RoleAdmin }, "client")
+	check := func(s tls.ConnectionState) error {
+		if betweenNodes(s.NegotiatedProtocol) {
+			return o.Peers.verify(s)
+		}
+		return client(s)
+	}
+	base := tlsConfig(o.Identity, o.Peers.protocols()...)
 	base.VerifyConnection = check
 	var begin turns
 	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		begin.take(hello.Context())
 		from := hello.Conn.RemoteAddr()
+		if !o.Peers.near(from) {
+			begin.take(hello.Context())
+		}
 		c := base.Clone()
 		c.GetConfigForClient = nil
 		c.VerifyConnection = func(s tls.ConnectionState) error {
@@ -156,13 +169,20 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := newConn(q, l.o.Trust)
+		c, err := l.open(q)
 		if err == nil {
-			l.windows.open(q)
 			return c, nil
 		}
 		_ = q.CloseWithError(1, "untrusted") // it may be gone; nothing is owed to it
 	}
+}
+
+func (l *Listener) open(q *quic.Conn) (*Conn, error) {
+	if betweenNodes(q.ConnectionState().TLS.NegotiatedProtocol) {
+		return l.newPeer(q)
+	}
+	l.windows.open(q)
+	return newConn(q, l.o.Trust)
 }
 
 // Addr is the address in use.
@@ -171,7 +191,7 @@ func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
 // Refuse takes no more connections: who dials gets no answer. Those that were accepted go on.
 func (l *Listener) Refuse() error { return l.listener.Close() }
 
-// Close stops listening and ends every connection that was accepted.
+// Close stops listening and ends every connection that was accepted, or made by DialPeer.
 func (l *Listener) Close() error {
 	return errors.Join(l.listener.Close(), l.transport.Close(), l.udp.Close())
 }

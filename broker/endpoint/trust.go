@@ -79,11 +79,11 @@ func verify(t *Trust, allowed func(Role) bool, wanted string) func(tls.Connectio
 // tlsConfig pins keys, not names: the chain is not checked because trust does not come from one. The
 // handshake still proves that the peer holds the certificate's key.
 // Callers set VerifyConnection.
-func tlsConfig(id *Identity) *tls.Config {
+func tlsConfig(id *Identity, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{id.cert},
-		NextProtos:             []string{ALPNMessaging},
+		NextProtos:             protocols,
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, //nolint:gosec // VerifyConnection pins the key itself
 		SessionTicketsDisabled: true,
