@@ -132,6 +132,11 @@ func (d *dec) digest() (v [16]byte) {
 	return v
 }
 
+func (d *dec) fingerprint() (v [32]byte) {
+	copy(v[:], d.take(32))
+	return v
+}
+
 func (d *dec) evidence(unspecified bool) Evidence {
 	kind := d.byte()
 	switch kind {

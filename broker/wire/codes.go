@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Code is a number of the one error table. Numbers are never reused; 0 is "no error".
 type Code uint64
@@ -33,6 +36,7 @@ const (
 	QueueFull        Code = 1011
 	QueueClosing     Code = 1012
 	SequenceTooFar   Code = 1013
+	NotReached       Code = 1014
 	Malformed        Code = 1101
 	BodyMismatch     Code = 1102
 	BodyBroken       Code = 1103
@@ -44,6 +48,10 @@ const (
 	StoreFailed      Code = 2005
 	StoreRefused     Code = 2006
 	NotReady         Code = 2007
+	NoQuorum         Code = 2008
+	LedElsewhere     Code = 2009
+	LeaderChanged    Code = 2010
+	ForwardBroken    Code = 2011
 	StaleSettle      Code = 3001
 	Superseded       Code = 3002
 	BodyDamaged      Code = 3003
@@ -51,6 +59,7 @@ const (
 	QueueDeleted     Code = 3005
 	Unsubscribed     Code = 3006
 	ConnectionLost   Code = 4001
+	Untrusted        Code = 4002
 
 	Conflict              Code = 5001
 	AlreadyExists         Code = 5002
@@ -139,6 +148,12 @@ var Codes = []Info{
 		RetryFix,
 	},
 	{
+		NotReached, "not_reached", "Fewer replicas than asked held the message when its time was up.",
+		"The message is in the queue, with the evidence that is attached.",
+		"Bring the missing replicas back, or ask for fewer. Sent again with its producer id and sequence, it is answered " +
+			"with the evidence reached by then, and there is no second copy.", RetryLater,
+	},
+	{
 		Malformed, "malformed", "A frame could not be read; the stream is closed.",
 		"Messages of this stream without an answer are indeterminate.",
 		"Use a client of the same protocol version; report it if you do.", RetryNever,
@@ -184,6 +199,26 @@ var Codes = []Info{
 		"`weida describe queue NAME` shows what stands in the way; try again when its phase is Ready.", RetryLater,
 	},
 	{
+		NoQuorum, "no_quorum", "The queue has no leader that could commit: too few of its replicas reach each other.",
+		"Nothing was stored or changed.",
+		"Bring nodes back until more than half of the queue's replicas run; other queues are not affected.", RetryLater,
+	},
+	{
+		LedElsewhere, "led_elsewhere", "Another node leads the queue.", "This node stored and changed nothing.",
+		"Ask the node that the redirect names; the client library does so. With --single the node asks it for you.",
+		RetryOther,
+	},
+	{
+		LeaderChanged, "leader_changed", "The queue's leadership moved while the message was under way.",
+		"The message may or may not be in the queue.",
+		"Send it again; without a producer id a second copy is possible.", RetryOther,
+	},
+	{
+		ForwardBroken, "forward_broken", "The node that forwards the stream lost its way to the queue's leader.",
+		"What has no answer may or may not have been done.",
+		"Open the stream again; the client library does so. Without a producer id a second copy is possible.", RetryLater,
+	},
+	{
 		StaleSettle, "stale_settle", "The delivery named is not the one that is open.",
 		"Nothing was changed: the message was settled before, or was offered again under a later attempt.",
 		"Settle the latest delivery of the message.", RetryNever,
@@ -213,6 +248,11 @@ var Codes = []Info{
 		ConnectionLost, "connection_lost", "The connection ended before the answer came.",
 		"The message may or may not be in the queue.",
 		"Send it again; without a producer id a second copy is possible.", RetryNow,
+	},
+	{
+		Untrusted, "untrusted", "A redirect named a node whose key this client does not trust.",
+		"Nothing was sent to it.",
+		"If the node is one of yours, add its fingerprint to the nodes of the context.", RetryFix,
 	},
 	{
 		Conflict, "conflict", "The resource changed since the version that was expected.", "Nothing was changed.",
@@ -297,6 +337,24 @@ func (c Code) String() string {
 type Error struct {
 	Code   Code
 	Detail string
+	To     *Redirect // of LedElsewhere, if the node is known
+}
+
+// Frame is e as a frame that ends a stream: a Redirect if it leads somewhere.
+func (e *Error) Frame() Frame {
+	if e.To != nil {
+		return e.To
+	}
+	return &ErrorFrame{Code: e.Code, Detail: e.Detail[:min(len(e.Detail), DetailMax)]}
+}
+
+// AsError is the redirect as the error of a request.
+func (f *Redirect) AsError() *Error {
+	detail := "A replica of it is at " + f.Addr()
+	if f.Term > 0 {
+		detail = "Its leader in term " + strconv.FormatUint(f.Term, 10) + " is at " + f.Addr()
+	}
+	return &Error{Code: LedElsewhere, Detail: detail, To: f}
 }
 
 func (e *Error) Error() string {

@@ -35,6 +35,10 @@ const (
 	TypeUnsubscribe   Type = 19
 	TypeRetire        Type = 20
 	TypeDone          Type = 21
+	TypeRedirect      Type = 22
+	TypeForwarded     Type = 23
+	TypeSingle        Type = 24
+	TypePublishWithin Type = 25
 )
 
 // Bounds of what a frame may carry, in bytes.
@@ -45,6 +49,8 @@ const (
 	QueueMax = 512
 	// IDMax is the longest producer or subscription id.
 	IDMax = 64
+	// HostMax is the longest host of a redirect.
+	HostMax = 255
 	// HeadersMax bounds a message's headers.
 	HeadersMax = 8 << 10
 	// DetailMax bounds the text of an error.
@@ -68,6 +74,7 @@ var frameNames = [...]string{
 	TypeSettle: "SETTLE", TypeSettled: "SETTLED", TypeError: "ERROR", TypeBodyHead: "BODY_HEAD",
 	TypeOpenPeek: "OPEN_PEEK", TypePeekEnd: "PEEK_END", TypePurge: "PURGE", TypePurged: "PURGED",
 	TypeUnsubscribe: "UNSUBSCRIBE", TypeRetire: "RETIRE", TypeDone: "DONE",
+	TypeRedirect: "REDIRECT", TypeForwarded: "FORWARDED", TypeSingle: "SINGLE", TypePublishWithin: "PUBLISH_WITHIN",
 }
 
 func (t Type) String() string {
@@ -100,6 +107,10 @@ var makers = [...]func() Frame{
 	TypeUnsubscribe:   func() Frame { return new(Unsubscribe) },
 	TypeRetire:        func() Frame { return new(Retire) },
 	TypeDone:          func() Frame { return new(Done) },
+	TypeRedirect:      func() Frame { return new(Redirect) },
+	TypeForwarded:     func() Frame { return new(Forwarded) },
+	TypeSingle:        func() Frame { return new(Single) },
+	TypePublishWithin: func() Frame { return &Publish{Within: 1} },
 }
 
 func newFrame(t Type) Frame { return makers[t]() }
@@ -230,10 +241,14 @@ func (r *Reader) parse(b []byte) (Frame, int, error) {
 		return nil, 0, err
 	}
 	var f Frame
-	if t == TypePublish {
+	switch t {
+	case TypePublish:
 		r.publish = Publish{}
 		f = &r.publish
-	} else {
+	case TypePublishWithin:
+		r.publish = Publish{Within: 1}
+		f = &r.publish
+	default:
 		f = newFrame(t)
 	}
 	r.dec = dec{b: b[size.head:size.limit]}

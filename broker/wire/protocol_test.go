@@ -94,6 +94,7 @@ func TestPageHasTheBounds(t *testing.T) {
 		fmt.Sprintf("| queue name | %d |", wire.QueueMax),
 		fmt.Sprintf("| producer id, subscription id | %d |", wire.IDMax),
 		fmt.Sprintf("| headers | %d |", wire.HeadersMax),
+		fmt.Sprintf("| host of a redirect | %d |", wire.HostMax),
 		fmt.Sprintf("| detail of an error | %d |", wire.DetailMax),
 		fmt.Sprintf("| payload of a frame | %d |", wire.FrameMax),
 		fmt.Sprintf("| length of the payload | number, at most %d |", wire.FrameMax),
@@ -128,7 +129,7 @@ func TestPageReadsTheVectors(t *testing.T) {
 	_, frames := protocolPage(t)
 	bounds := map[string]uint64{
 		"queue": wire.QueueMax, "producer": wire.IDMax, "subscription": wire.IDMax, "headers": wire.HeadersMax,
-		"detail": wire.DetailMax,
+		"detail": wire.DetailMax, "host": wire.HostMax,
 	}
 	for _, s := range samples {
 		d := frames[s.frame.Type()-1]
@@ -216,6 +217,8 @@ func (v *vector) field(f field, got map[string]any) {
 		got[name] = string(v.take(v.number()))
 	case "bytes":
 		got[name] = v.take(v.number())
+	case "fingerprint":
+		got[name] = [32]byte(v.take(32))
 	case "digest":
 		got[name] = [16]byte(v.take(16))
 	case "flag":

@@ -1,11 +1,13 @@
 package wire
 
 // Publish is one message. A body above InlineMax is Large: it follows on the sender's unidirectional
-// stream of number Stream, which starts with a BodyHead.
+// stream of number Stream, which starts with a BodyHead. With Within it is a PUBLISH_WITHIN on the wire.
 type Publish struct {
-	Seq     uint64
-	Low     uint64 // the producer's lowest unresolved sequence
-	Want    Want   // unspecified: the stream's default
+	Seq  uint64
+	Low  uint64 // the producer's lowest unresolved sequence
+	Want Want   // unspecified: the stream's default
+	// Within is how many milliseconds after its commit the message's want may take; 0: as long as the node allows.
+	Within  uint64
 	Headers []byte // opaque to the broker
 	Large   bool
 	Stream  uint64 // of a large body
@@ -13,21 +15,39 @@ type Publish struct {
 	Body    []byte // of a small one
 }
 
-// Type is TypePublish.
-func (*Publish) Type() Type { return TypePublish }
+// WithinMax bounds Publish.Within, in milliseconds.
+const WithinMax = 60_000
+
+// Type is TypePublish, or TypePublishWithin.
+func (f *Publish) Type() Type {
+	if f.Within > 0 {
+		return TypePublishWithin
+	}
+	return TypePublish
+}
 
 func (f *Publish) encode(e *enc) {
 	e.uint(f.Seq)
 	e.uint(f.Low)
 	e.evidence(f.Want)
+	if f.Within > 0 {
+		e.uint(f.Within)
+	}
 	e.bytes(f.Headers)
 	e.body(f.Large, f.Stream, f.Length, f.Body)
 }
 
+// decode reads the frame whose type f has.
 func (f *Publish) decode(d *dec) {
+	within := f.Within > 0
 	f.Seq = d.uint()
 	f.Low = d.uint()
 	f.Want = d.evidence(true)
+	if within {
+		if f.Within = d.uint(); d.err == nil && (f.Within == 0 || f.Within > WithinMax) {
+			d.fail("a time that is none, or too long")
+		}
+	}
 	f.Headers = d.bytes(HeadersMax, "headers")
 	f.Large, f.Stream, f.Length, f.Body = d.body()
 }

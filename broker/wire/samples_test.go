@@ -71,6 +71,12 @@ var samples = []sample{
 	{"unsubscribe", &wire.Unsubscribe{Queue: "demo", Subscription: "s"}},
 	{"retire", &wire.Retire{Queue: "demo", Producer: "p1"}},
 	{"done", &wire.Done{}},
+	{"redirect", &wire.Redirect{Queue: "demo", Term: 7, Node: [32]byte{1, 2, 31: 32}, Host: "n2.example", Port: 7443}},
+	{"forwarded", &wire.Forwarded{Client: [32]byte{9, 8, 31: 1}}},
+	{"single", &wire.Single{}},
+	{"publish within", &wire.Publish{
+		Seq: 3, Low: 1, Want: wire.Replicated(3, wire.Flushed), Within: 1500, Body: []byte("hello"),
+	}},
 	{"error", &wire.ErrorFrame{Code: wire.UnknownQueue, Detail: `The name was "nope"`}},
 }
 
@@ -113,7 +119,7 @@ func anyCode(t *rapid.T) wire.Code {
 
 // anyFrame draws a frame whose every field is within its bounds.
 func anyFrame(t *rapid.T) wire.Frame {
-	kind := rapid.IntRange(1, int(wire.TypeDone)).Draw(t, "type")
+	kind := rapid.IntRange(1, int(wire.TypePublishWithin)).Draw(t, "type")
 	detail := string(blob(t, 300, "detail"))
 	switch wire.Type(kind) {
 	case wire.TypeOpenProducer:
@@ -132,10 +138,13 @@ func anyFrame(t *rapid.T) wire.Frame {
 			InFlightSize: number(t, "size"), Delivered: number(t, "delivered"), Limit: number(t, "limit"),
 			Low: number(t, "low"), Next: number(t, "next"),
 		}
-	case wire.TypePublish:
+	case wire.TypePublish, wire.TypePublishWithin:
 		f := &wire.Publish{Seq: number(t, "seq"), Low: number(t, "low"), Headers: blob(t, wire.HeadersMax, "headers")}
 		if rapid.Bool().Draw(t, "want of its own") {
 			f.Want = anyEvidence(t)
+		}
+		if wire.Type(kind) == wire.TypePublishWithin {
+			f.Within = rapid.Uint64Range(1, wire.WithinMax).Draw(t, "within")
 		}
 		f.Large, f.Stream, f.Length, f.Body = anyBody(t)
 		return f
@@ -203,8 +212,21 @@ func anyManageFrame(t *rapid.T, kind wire.Type) wire.Frame {
 		return &wire.Retire{Queue: name, Producer: id}
 	case wire.TypeDone:
 		return &wire.Done{}
+	case wire.TypeRedirect:
+		return &wire.Redirect{
+			Queue: name, Term: number(t, "term"), Node: fingerprint(t), Host: "h" + string(blob(t, wire.HostMax-1, "host")),
+			Port: rapid.Uint64Range(1, 65535).Draw(t, "port"),
+		}
+	case wire.TypeForwarded:
+		return &wire.Forwarded{Client: fingerprint(t)}
+	case wire.TypeSingle:
+		return &wire.Single{}
 	}
 	panic("no generator for " + kind.String())
+}
+
+func fingerprint(t *rapid.T) [32]byte {
+	return [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "fingerprint"))
 }
 
 func anyBody(t *rapid.T) (large bool, stream, length uint64, body []byte) {

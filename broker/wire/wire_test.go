@@ -51,7 +51,7 @@ func TestSamplesCoverEveryType(t *testing.T) {
 	for _, s := range samples {
 		seen[s.frame.Type()] = true
 	}
-	for kind := wire.Type(1); kind <= wire.TypeBodyHead; kind++ {
+	for kind := wire.Type(1); kind <= wire.TypePublishWithin; kind++ {
 		if !seen[kind] {
 			t.Errorf("no golden sample of %v", kind)
 		}
@@ -104,6 +104,12 @@ func TestMalformed(t *testing.T) {
 	}{
 		{"unknown type", "unknown type 63", []byte{63, 0}},
 		{"type zero", "unknown type 0", []byte{0, 0}},
+		{"redirect to no host", "no address", frame(22, append(make([]byte, 2+32), 0, 1)...)},
+		{"redirect to no port", "no address", frame(22, append(make([]byte, 2+32), 1, 'h', 0)...)},
+		{"redirect beyond every port", "no address", frame(22, append(make([]byte, 2+32), 1, 'h', 0x80, 1, 0, 0)...)},
+		{"a fingerprint cut short", "bytes are missing", frame(23, make([]byte, 31)...)},
+		{"PUBLISH_WITHIN without a time", "a time that is none", frame(25, 1, 1, 0, 0, 0, 0, 0)},
+		{"PUBLISH_WITHIN beyond its bound", "too long", frame(25, 1, 1, 0, 0x80, 0, 0xea, 0x61, 0, 0, 0)},
 		{"type not in its shortest form", "shortest", []byte{0x40, 10, 1, 5}},
 		{"length not in its shortest form", "shortest", []byte{10, 0x40, 1, 5}},
 		{"payload beyond every bound", "at most", []byte{publish, 0x80, 0xff, 0xff, 0xff}},
