@@ -11,7 +11,7 @@ import (
 
 // bodyWriter is a large body on its way into its own file.
 type bodyWriter struct {
-	owner *owner
+	group *seat
 	file  *wal.BodyFile
 	state atomic.Uint32
 }
@@ -52,7 +52,7 @@ func (w *bodyWriter) Finish(d Digest) error {
 func (w *bodyWriter) Abort() {
 	if w.state.CompareAndSwap(bodyOpen, bodyGone) || w.state.CompareAndSwap(bodyFinished, bodyGone) {
 		if err := w.file.Abort(); err != nil {
-			w.owner.host.o.Event(Event{Kind: JobFailed, Group: w.owner.id, Err: err})
+			w.group.host.o.Event(Event{Kind: JobFailed, Group: w.group.id, Err: err})
 		}
 	}
 }

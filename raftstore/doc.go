@@ -28,15 +28,15 @@
 //
 //	Propose ─▶ inbox of the group (bounded; digests are computed here, by the caller)
 //	               │
-//	1. drain       ▼      groups with work, flush wake, ticks, finished jobs
-//	2. plan        proposals ▸ one entry per group, more where 256 KiB or the round's budget split it
-//	3. append      bodies and entry, one write each      disk full ▸ Refused, the next is tried again
-//	4. answer      Appended(tag, term, index)            not ready ▸ they wait for the log's job
-//	5. flush       requested, never waited for  ─────▶  fsync.Flusher ──┐
-//	6. take up     flush marks, finished jobs  ◀── one coalesced wake ──┘     poison ▸ read-only
-//	7. apply       Apply(term, index, items)
-//	8. tell        Moved(marks) once; buffers go back to the proposers
-//	9. begin       next job, snapshot or close  ─────▶  workers ──▶ 1. of a later round
+//	1. drain       ▼      groups with work, flush wake, ticks, finished jobs, messages of peers
+//	2. take up            flush marks, finished jobs  ◀── one coalesced wake ──┐   poison ▸ read-only
+//	3. append             one entry per group, more where 256 KiB or the round's budget split it; bodies and
+//	                      entry, one write each     disk full ▸ Refused, the next is tried again
+//	4. answer             Appended(tag, term, index)  not ready ▸ they wait for the log's job
+//	5. flush              requested, never waited for  ─────▶  fsync.Flusher ──┘
+//	6. apply              Apply(term, index, items)
+//	7. tell               Moved(marks) once; buffers go back to the proposers
+//	8. begin              next job, snapshot or close  ─────▶  workers ──▶ 2. of a later round
 //
 // # Who may call what
 //

@@ -15,7 +15,7 @@ type Host struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	groups       map[GroupID]*owner // nil while a group is being opened
+	groups       map[GroupID]member // nil while a group is being opened
 	started      bool
 	stopping     bool
 	snapshotting bool // a group holds the node's one place for a snapshot
@@ -27,7 +27,7 @@ type Host struct {
 
 // NewHost returns a host without groups. Nothing runs before Start; without Start it is stepped.
 func NewHost(o HostOptions) *Host {
-	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]*owner), stop: make(chan struct{})}
+	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]member), stop: make(chan struct{})}
 	h.pool.limit = h.o.JobWorkers
 	for i := range h.o.Shards {
 		h.shards = append(h.shards, newShard(h, i))
@@ -68,14 +68,14 @@ func (h *Host) Err() error { return h.o.Store.Flusher().Err() }
 func (h *Host) Stop() error {
 	h.mu.Lock()
 	h.stopping = true
-	var open []*owner
-	for _, o := range h.groups {
-		if o != nil {
-			open = append(open, o)
+	var open []*seat
+	for _, m := range h.groups {
+		if m != nil {
+			open = append(open, m.common())
 		}
 	}
 	h.mu.Unlock()
-	sortOwners(open)
+	sortSeats(open)
 	for _, o := range open {
 		o.beginStop()
 	}
@@ -110,14 +110,15 @@ func (h *Host) reserve(g GroupID) error {
 }
 
 // admit hands an opened group to its shard.
-func (h *Host) admit(o *owner) error {
+func (h *Host) admit(m member) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	g := m.common().id
 	if h.stopping {
-		delete(h.groups, o.id)
+		delete(h.groups, g)
 		return ErrStopped
 	}
-	h.groups[o.id] = o
+	h.groups[g] = m
 	return nil
 }
 

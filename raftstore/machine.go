@@ -1,5 +1,7 @@
 package raftstore
 
+import "weida/segment"
+
 // This file holds what a Machine may implement besides.
 
 // Holder is implemented by machines whose state holds bodies. Only their groups are snapshotted and
@@ -28,7 +30,9 @@ type Halter interface {
 // snapshot gets these besides.
 type BodySource interface {
 	Source
-	// Bodies yields the bodies that the snapshot's state holds, as runs of refs {first.Term, first.Seq},
+	// Bodies yields the inline bodies that the snapshot's state holds, as runs of refs {first.Term, first.Seq},
 	// {first.Term, first.Seq+1}, … It may be called on another goroutine than the shard, while Apply goes on.
 	Bodies(yield func(first BodyRef, n uint64) bool)
+	// LargeBodies yields the bodies in files of their own, with length and digest. As Bodies.
+	LargeBodies(yield func(segment.Commit) bool)
 }

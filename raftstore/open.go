@@ -44,9 +44,8 @@ func (h *Host) openOwner(g GroupID, m Machine, opts OwnerOptions) (*owner, error
 	if err != nil {
 		return nil, err
 	}
-	o := &owner{host: h, shard: h.shardOf(g), id: g, log: log, machine: m, stopped: make(chan struct{})}
-	o.in.close(errOpening)
-	log.SetWaker(o.shard)
+	o := &owner{}
+	o.sit(o, h, g, log, m)
 	if err := o.start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}

@@ -20,7 +20,7 @@ type plan struct {
 
 // build plans the next entry of o: as many of its pending proposals as one batch holds, at least one,
 // at the given index. The answer is how many proposals it covers and what they cost.
-func (p *plan) build(o *owner, index Index) (proposals, size int) {
+func (p *plan) build(o *seat, refs *refs, index Index) (proposals, size int) {
 	items := 0
 	for _, q := range o.pending[o.next:] {
 		if proposals > 0 && size+q.size > MaxBatchBytes {
@@ -34,14 +34,14 @@ func (p *plan) build(o *owner, index Index) (proposals, size int) {
 	p.command = appendCommandsHead(p.command[:0], items)
 	for _, q := range o.pending[o.next : o.next+proposals] {
 		for i := range q.batch.Items {
-			p.add(o, &q.batch.Items[i])
+			p.add(refs, &q.batch.Items[i])
 		}
 	}
 	start := len(p.arena)
 	p.arena = segment.AppendData(p.arena, p.commits, p.command)
 	p.app.Entries = append(p.app.Entries, segment.Entry{
 		Index: index,
-		Term:  o.term,
+		Term:  refs.term,
 		Type:  segment.EntryNormal,
 		Data:  p.arena[start:len(p.arena):len(p.arena)],
 	})
@@ -50,13 +50,13 @@ func (p *plan) build(o *owner, index Index) (proposals, size int) {
 }
 
 // add plans one item. Inline refs are given out here, on the shard, so that they rise in the log.
-func (p *plan) add(o *owner, it *Item) {
+func (p *plan) add(refs *refs, it *Item) {
 	p.command = appendCommand(p.command, it)
 	if !it.HasBody {
 		return
 	}
 	if it.Large == nil {
-		it.Body.Ref = BodyRef{Term: o.term, Seq: o.seq.Add(1)}
+		it.Body.Ref = refs.give()
 		p.app.Bodies = append(p.app.Bodies, wal.Body{Ref: it.Body.Ref, Payload: it.Inline})
 	} else {
 		f := it.Large.(*bodyWriter).file

@@ -13,7 +13,7 @@ import (
 // canWrite reports whether the next round could write pending proposals.
 func (o *owner) canWrite() bool { return o.next < len(o.pending) && !o.stuck }
 
-// writeAll is steps 2 to 4: it writes pending proposals until they or the budget are used up, or the
+// writeAll is steps 3 and 4: it writes pending proposals until they or the budget are used up, or the
 // log needs a job first, and returns what they cost. What can't be written any more is refused.
 func (o *owner) writeAll(p *plan, budget int) (used int) {
 	if why := o.refusal(); why != nil {
@@ -35,7 +35,7 @@ func (o *owner) writeAll(p *plan, budget int) (used int) {
 }
 
 // refusal is why the group writes nothing any more, nil if it does.
-func (o *owner) refusal() error {
+func (o *seat) refusal() error {
 	switch {
 	case o.halted != nil:
 		return o.halted
@@ -48,7 +48,7 @@ func (o *owner) refusal() error {
 // writeOne writes one entry. It returns false when the group can't go on in this round.
 func (o *owner) writeOne(p *plan) (size int, ok bool) {
 	index := o.marks.Written + 1
-	n, size := p.build(o, index)
+	n, size := p.build(&o.seat, &o.refs, index)
 	err := o.log.Append(&p.app)
 	switch {
 	case err == nil:
@@ -95,7 +95,7 @@ func (o *owner) accept(p *plan, index Index, n, size int) {
 
 // pop takes the n oldest pending proposals out. The answer is valid until the inbox is
 // taken again; clear it after use, so that no batch is kept.
-func (o *owner) pop(n int) []proposal {
+func (o *seat) pop(n int) []proposal {
 	list := o.pending[o.next : o.next+n]
 	o.next += n
 	if o.next == len(o.pending) {
@@ -105,7 +105,7 @@ func (o *owner) pop(n int) []proposal {
 }
 
 // drop answers the n oldest pending proposals without an entry and gives their buffers back.
-func (o *owner) drop(n int, out Outcome) {
+func (o *seat) drop(n int, out Outcome) {
 	list := o.pop(n)
 	for _, q := range list {
 		o.in.answered(q)
@@ -119,7 +119,7 @@ func (o *owner) drop(n int, out Outcome) {
 }
 
 // refuseAll answers everything that waits; nothing of it was written.
-func (o *owner) refuseAll(why error) {
+func (o *seat) refuseAll(why error) {
 	o.pending = o.in.take(o.pending)
 	o.drop(len(o.pending)-o.next, Outcome{Kind: Refused, Err: why})
 }
@@ -132,7 +132,7 @@ func (p proposal) free() {
 }
 
 // diskFull notes that there is no room; told once.
-func (o *owner) diskFull(err error) {
+func (o *seat) diskFull(err error) {
 	if !o.full {
 		o.full = true
 		o.host.o.Event(Event{Kind: DiskFull, Group: o.id, Err: err})
@@ -140,30 +140,28 @@ func (o *owner) diskFull(err error) {
 }
 
 // halt makes the group read-only until it is opened anew. What was answered stands.
-func (o *owner) halt(cause error) {
+func (o *seat) halt(cause error) {
 	if o.halted != nil {
 		return
 	}
 	o.halted = readOnly(o.id, cause)
 	o.in.close(o.halted)
 	o.host.o.Event(Event{Kind: GroupReadOnly, Group: o.id, Err: cause})
+	o.as.onHalt()
 	if m, ok := o.machine.(Halter); ok {
 		m.Halted(o.halted)
 	}
 }
 
-// advance is step 6: what finished since the last round.
+// wrote reports whether this round appended something.
+func (o *owner) wrote() bool { return len(o.entries) > 0 }
+
+func (o *owner) onHalt() {}
+func (o *owner) shrink() { o.entries = nil }
+
+// advance is step 2: what finished since the last round.
 func (o *owner) advance() {
-	if kind, err, done := o.takeTask(); done {
-		o.stuck = false
-		o.finishTask(kind, err)
-	}
-	if o.closed() || o.halted != nil {
-		return
-	}
-	if err := o.log.Advance(); err != nil {
-		o.halt(err)
-		o.refuseAll(o.halted)
+	if !o.takeUp() {
 		return
 	}
 	if f := o.log.Flushed().Index; f > o.marks.Flushed {
@@ -172,10 +170,28 @@ func (o *owner) advance() {
 	}
 }
 
-// closed reports whether the log is being closed or is closed: only its worker may touch it.
-func (o *owner) closed() bool { return o.task == closeTask || o.gone }
+// takeUp takes up the finished task and confirmed flushes. It returns false when the log is not to be used any
+// more.
+func (o *seat) takeUp() bool {
+	if kind, err, done := o.takeTask(); done {
+		o.stuck = false
+		o.finishTask(kind, err)
+	}
+	if o.closed() || o.halted != nil {
+		return false
+	}
+	if err := o.log.Advance(); err != nil {
+		o.halt(err)
+		o.refuseAll(o.halted)
+		return false
+	}
+	return true
+}
 
-// apply is step 7.
+// closed reports whether the log is being closed or is closed: only its worker may touch it.
+func (o *seat) closed() bool { return o.task == closeTask || o.gone }
+
+// apply is step 6.
 func (o *owner) apply(p *plan) {
 	for i, e := range o.entries {
 		o.applyEntry(p, o.term, e.index, e.data)
@@ -186,14 +202,14 @@ func (o *owner) apply(p *plan) {
 
 // applyEntry gives one committed entry to the machine. The data was written by this build or verified
 // by its checksum, so what can't be decoded is a defect.
-func (o *owner) applyEntry(p *plan, t Term, i Index, data []byte) {
+func (o *seat) applyEntry(p *plan, t Term, i Index, data []byte) {
 	if err := o.applyRead(p, t, i, data); err != nil {
 		panic("bug: raftstore: an entry just written can't be read: " + err.Error())
 	}
 }
 
 // applyRead is applyEntry for data that comes from the log.
-func (o *owner) applyRead(p *plan, t Term, i Index, data []byte) error {
+func (o *seat) applyRead(p *plan, t Term, i Index, data []byte) error {
 	if i != o.last.Index+1 {
 		panic("bug: raftstore: entries applied out of order")
 	}
@@ -213,7 +229,7 @@ func (o *owner) applyRead(p *plan, t Term, i Index, data []byte) error {
 	return nil
 }
 
-// moved is step 8.
+// moved is step 7.
 func (o *owner) moved() {
 	o.marks.Term = o.term
 	if o.marks != o.told {

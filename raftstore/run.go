@@ -72,8 +72,8 @@ func (h *Host) drive(done <-chan struct{}) {
 	}
 }
 
-func sortOwners(list []*owner) {
-	slices.SortFunc(list, func(a, b *owner) int { return cmp.Compare(a.id, b.id) })
+func sortSeats(list []*seat) {
+	slices.SortFunc(list, func(a, b *seat) int { return cmp.Compare(a.id, b.id) })
 }
 
 // pool runs slow jobs: on at most limit goroutines that live while there is work, or inline in the

@@ -11,15 +11,15 @@ type shard struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	ready   []*owner // groups with work, each at most once
+	ready   []member // groups with work, each at most once
 	flushed bool     // the flusher finished a round with one of our logs
 	ticks   int      // not yet seen
 	awoken  bool     // some group is not parked: ticks matter
 
 	// owned by the shard goroutine
-	groups   []*owner // of this round
-	flushing []*owner // wait for a flush
-	awake    []*owner // hold descriptors
+	groups   []member // of this round
+	flushing []member // wait for a flush
+	awake    []member // hold descriptors
 	plan     plan
 }
 
@@ -44,24 +44,24 @@ func (s *shard) poke() {
 }
 
 // enqueue says that the group has work.
-func (s *shard) enqueue(o *owner) {
+func (s *shard) enqueue(m member) {
 	s.mu.Lock()
-	s.enqueueLocked(o)
+	s.enqueueLocked(m)
 	s.mu.Unlock()
 	s.poke()
 }
 
-func (s *shard) enqueueLocked(o *owner) {
-	if !o.queued {
-		o.queued = true
-		s.ready = append(s.ready, o)
+func (s *shard) enqueueLocked(m member) {
+	if g := m.common(); !g.queued {
+		g.queued = true
+		s.ready = append(s.ready, m)
 	}
 }
 
-func (s *shard) requestStop(o *owner) {
+func (s *shard) requestStop(m member) {
 	s.mu.Lock()
-	o.stopReq = true
-	s.enqueueLocked(o)
+	m.common().stopReq = true
+	s.enqueueLocked(m)
 	s.mu.Unlock()
 	s.poke()
 }
@@ -86,37 +86,37 @@ func (s *shard) round() bool {
 	if !work {
 		return false
 	}
-	// 2. to 4. Plan batches, append each with one write, answer its proposals.
+	// 2. Take up flush marks and finished jobs.
+	for _, m := range s.groups {
+		m.advance()
+	}
+	// 3. and 4. Plan batches, append each with one write, answer its proposals.
 	budget, served := roundBytesShard, 0
-	for i, o := range s.groups {
+	for i, m := range s.groups {
 		if budget > 0 {
 			served = i + 1
 		}
-		budget -= o.writeAll(&s.plan, budget)
+		budget -= m.writeAll(&s.plan, budget)
 	}
-	// 5. Ask for flushes, after all writes, so that one flush round covers them.
-	for _, o := range s.groups {
-		if len(o.entries) > 0 {
-			o.log.RequestFlush()
-			s.awaitFlush(o)
+	// 5. Ask for flushes, after all writes, so that one flush round covers them; tell the peers.
+	for _, m := range s.groups {
+		if m.wrote() {
+			m.common().log.RequestFlush()
+			s.awaitFlush(m)
 		}
 	}
-	// 6. Take up flush marks and finished jobs.
-	for _, o := range s.groups {
-		o.advance()
+	// 6. Apply what is committed: in a group with one owner, all that is written.
+	for _, m := range s.groups {
+		m.apply(&s.plan)
 	}
-	// 7. Apply what is committed: in a group with one owner, all that is written.
-	for _, o := range s.groups {
-		o.apply(&s.plan)
+	// 7. Say once how far the marks moved, and give the buffers back.
+	for _, m := range s.groups {
+		m.moved()
 	}
-	// 8. Say once how far the marks moved, and give the buffers back.
-	for _, o := range s.groups {
-		o.moved()
-	}
-	// 9. Begin slow work; groups with work left come again, those for which nothing was left first.
-	for _, o := range s.groups {
-		o.beginTask()
-		o.inRound = false
+	// 8. Begin slow work; groups with work left come again, those for which nothing was left first.
+	for _, m := range s.groups {
+		m.beginTask()
+		m.common().inRound = false
 	}
 	s.again(s.groups[served:])
 	s.again(s.groups[:served])
@@ -125,10 +125,10 @@ func (s *shard) round() bool {
 	return true
 }
 
-func (s *shard) again(list []*owner) {
-	for _, o := range list {
-		if o.canWrite() {
-			s.enqueue(o)
+func (s *shard) again(list []member) {
+	for _, m := range list {
+		if m.canWrite() {
+			s.enqueue(m)
 		}
 	}
 }
@@ -141,48 +141,57 @@ func (s *shard) drain() (ticks int, work bool) {
 	s.groups, s.ready = s.ready, s.groups
 	flushed := s.flushed
 	ticks, s.ticks, s.flushed = s.ticks, 0, false
-	for _, o := range s.groups {
-		o.queued = false
-		o.stopping = o.stopping || o.stopReq
+	for _, m := range s.groups {
+		g := m.common()
+		g.queued = false
+		g.stopping = g.stopping || g.stopReq
 	}
 	s.mu.Unlock()
-	for _, o := range s.groups {
-		o.inRound = true
-		o.idle = 0
-		if !o.awake {
-			o.awake = true
-			s.awake = append(s.awake, o)
+	for _, m := range s.groups {
+		g := m.common()
+		g.inRound = true
+		g.idle = 0
+		if !g.awake {
+			g.awake = true
+			s.awake = append(s.awake, m)
 		}
-		o.pending = o.in.take(o.pending)
+		g.pending = g.in.take(g.pending)
 	}
 	if flushed {
-		for _, o := range s.flushing {
-			if !o.inRound {
-				o.inRound = true
-				s.groups = append(s.groups, o)
-			}
+		for _, m := range s.flushing {
+			s.join(m)
 		}
 	}
 	return ticks, flushed || ticks > 0 || len(s.groups) > 0
 }
 
-func (s *shard) awaitFlush(o *owner) {
-	if !o.flushing {
-		o.flushing = true
-		s.flushing = append(s.flushing, o)
+// join takes a group into the round that did not ask itself.
+func (s *shard) join(m member) {
+	if g := m.common(); !g.inRound {
+		g.inRound = true
+		s.groups = append(s.groups, m)
+	}
+}
+
+func (s *shard) awaitFlush(m member) {
+	if g := m.common(); !g.flushing {
+		g.flushing = true
+		s.flushing = append(s.flushing, m)
 	}
 }
 
 // houseKeep drops groups from the lists that have no more business there, and counts idle ticks.
 func (s *shard) houseKeep(ticks int) {
-	s.flushing = keep(s.flushing, func(o *owner) bool {
-		o.flushing = o.awaitsFlush()
-		return o.flushing
+	s.flushing = keep(s.flushing, func(m member) bool {
+		g := m.common()
+		g.flushing = g.awaitsFlush()
+		return g.flushing
 	})
 	if ticks > 0 {
-		s.awake = keep(s.awake, func(o *owner) bool {
-			o.awake = o.tick(ticks)
-			return o.awake
+		s.awake = keep(s.awake, func(m member) bool {
+			g := m.common()
+			g.awake = m.tick(ticks)
+			return g.awake
 		})
 	}
 	s.mu.Lock()
@@ -191,11 +200,11 @@ func (s *shard) houseKeep(ticks int) {
 }
 
 // keep filters list in place.
-func keep(list []*owner, want func(*owner) bool) []*owner {
+func keep(list []member, want func(member) bool) []member {
 	kept := list[:0]
-	for _, o := range list {
-		if want(o) {
-			kept = append(kept, o)
+	for _, m := range list {
+		if want(m) {
+			kept = append(kept, m)
 		}
 	}
 	clear(list[len(kept):])

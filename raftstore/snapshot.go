@@ -24,7 +24,7 @@ type snapshotState struct {
 }
 
 // snapshotDue reports whether a snapshot is worth its cost, and then takes the host's slot for it.
-func (o *owner) snapshotDue() bool {
+func (o *seat) snapshotDue() bool {
 	s := &o.snap
 	if s.held || o.marks.Applied == s.taken {
 		return false
@@ -44,17 +44,17 @@ func (o *owner) snapshotDue() bool {
 
 // couldTrim reports whether a snapshot might let a segment go: there is more than the one in use, and
 // bodies were settled since the last snapshot, or there are none.
-func (o *owner) couldTrim() bool {
+func (o *seat) couldTrim() bool {
 	st := o.log.Stats()
 	return st.Segments > 1 && (o.releases.any() || st.LiveBodies == 0)
 }
 
 // beginSnapshot takes the machine's view and lets a worker write it.
-func (o *owner) beginSnapshot() {
+func (o *seat) beginSnapshot() {
 	s := &o.snap
 	s.mark, s.taken, s.grown, s.freed = o.last, o.last.Index, 0, 0
 	o.releases.seal()
-	src := o.machine.Snapshot()
+	src := o.as.wrapSnapshot(o.machine.Snapshot())
 	o.begin(snapshotTask, func() error {
 		w, err := o.log.NewSnapshot(s.mark)
 		if err != nil {
@@ -68,14 +68,14 @@ func (o *owner) beginSnapshot() {
 	})
 }
 
-func (o *owner) snapshotWritten(err error) {
+func (o *seat) snapshotWritten(err error) {
 	if err != nil {
 		o.snapshotFailed(err)
 	}
 }
 
 // snapshotCommitted trims: what the snapshot covers and nobody holds may go.
-func (o *owner) snapshotCommitted(err error) {
+func (o *seat) snapshotCommitted(err error) {
 	s := &o.snap
 	s.writer = nil
 	if err != nil {
@@ -83,18 +83,23 @@ func (o *owner) snapshotCommitted(err error) {
 		return
 	}
 	o.endSnapshot()
+	o.as.snapshotTaken()
 	o.releases.drop(o.log.Release)
 	o.log.Trim()
 	o.host.o.Event(Event{Kind: SnapshotTaken, Group: o.id, Index: s.mark.Index})
 }
 
-func (o *owner) snapshotFailed(err error) {
+// An owner's snapshot is the machine's bytes and nothing else.
+func (o *owner) wrapSnapshot(src Source) Source { return src }
+func (o *owner) snapshotTaken()                 {}
+
+func (o *seat) snapshotFailed(err error) {
 	o.endSnapshot()
 	o.host.o.Event(Event{Kind: SnapshotFailed, Group: o.id, Index: o.snap.mark.Index, Err: err})
 }
 
 // abortSnapshot gives up a snapshot of a group that turned read-only.
-func (o *owner) abortSnapshot() {
+func (o *seat) abortSnapshot() {
 	w := o.snap.writer
 	if w == nil {
 		o.endSnapshot()
@@ -105,7 +110,7 @@ func (o *owner) abortSnapshot() {
 }
 
 // endSnapshot gives the host's slot back.
-func (o *owner) endSnapshot() {
+func (o *seat) endSnapshot() {
 	if o.snap.held {
 		o.snap.held = false
 		o.host.freeSnapshotSlot()
@@ -113,7 +118,7 @@ func (o *owner) endSnapshot() {
 }
 
 // retain counts an applied body as live.
-func (o *owner) retain(c segment.Commit) {
+func (o *seat) retain(c segment.Commit) {
 	o.log.Retain(c.Ref)
 	if c.Large {
 		if o.snap.large == nil {
@@ -124,7 +129,7 @@ func (o *owner) retain(c segment.Commit) {
 }
 
 // Release implements Group.
-func (o *owner) Release(ref BodyRef) {
+func (o *seat) Release(ref BodyRef) {
 	o.releases.add(ref)
 	if n, ok := o.snap.large[ref]; ok {
 		delete(o.snap.large, ref)

@@ -7,40 +7,63 @@ import (
 )
 
 // This file holds the slow work of one group: at most one task at a time, run by a worker of the host
-// (inline when stepped), begun in step 9 of a round and taken up in step 6 of a later one.
+// (inline when stepped), begun in step 8 of a round and taken up in step 2 of a later one.
+
+// taskKind is what a worker does for the group; at most one at a time.
+type taskKind uint8
+
+const (
+	noTask taskKind = iota
+	logTask
+	snapshotTask
+	commitTask
+	abortTask
+	closeTask
+)
+
+// taskEnd is how a task ended, until the shard takes it up.
+type taskEnd struct {
+	done bool
+	err  error
+}
 
 // begin hands work to the host's workers.
-func (o *owner) begin(kind taskKind, run func() error) {
+func (o *seat) begin(kind taskKind, run func() error) {
 	if o.task != noTask {
 		panic("bug: raftstore: two tasks of one group")
 	}
 	o.task = kind
+	o.submit(run, &o.ended)
+}
+
+// submit runs work on a worker; its end is noted in end, guarded by o.mu, and wakes the group.
+func (o *seat) submit(run func() error, end *taskEnd) {
 	o.host.pool.submit(func() {
 		err := run()
 		o.mu.Lock()
-		o.taskDone, o.taskErr = true, err
+		end.done, end.err = true, err
 		o.mu.Unlock()
-		o.shard.enqueue(o)
+		o.shard.enqueue(o.as)
 	})
 }
 
 // takeTask reports the end of the running task, once.
-func (o *owner) takeTask() (kind taskKind, err error, done bool) {
+func (o *seat) takeTask() (kind taskKind, err error, done bool) {
 	if o.task == noTask {
 		return noTask, nil, false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.taskDone {
+	if !o.ended.done {
 		return noTask, nil, false
 	}
-	kind, err = o.task, o.taskErr
-	o.task, o.taskDone, o.taskErr = noTask, false, nil
+	kind, err = o.task, o.ended.err
+	o.task, o.ended = noTask, taskEnd{}
 	return kind, err, true
 }
 
-// beginTask is the group's part of step 9.
-func (o *owner) beginTask() {
+// beginTask is the group's part of step 8.
+func (o *seat) beginTask() {
 	switch {
 	case o.gone:
 		o.finish()
@@ -61,7 +84,7 @@ func (o *owner) beginTask() {
 }
 
 // finishTask takes a finished task up.
-func (o *owner) finishTask(kind taskKind, err error) {
+func (o *seat) finishTask(kind taskKind, err error) {
 	switch kind {
 	case logTask:
 		if err != nil {
@@ -88,7 +111,7 @@ func (o *owner) finishTask(kind taskKind, err error) {
 
 // jobFailed refuses what waited for the job: it was not written. The log offers the job again after
 // the next append. A failed flush shows in the log's Advance and halts the group there.
-func (o *owner) jobFailed(err error) {
+func (o *seat) jobFailed(err error) {
 	if errors.Is(err, fsync.ErrDiskFull) {
 		o.diskFull(err)
 	} else if !o.jobTold {
@@ -99,7 +122,7 @@ func (o *owner) jobFailed(err error) {
 }
 
 // closeLog flushes and closes the log; a worker runs it, as the group's last task.
-func (o *owner) closeLog() error {
+func (o *seat) closeLog() error {
 	var err error
 	if w := o.snap.writer; w != nil {
 		err = w.Abort()
@@ -108,7 +131,7 @@ func (o *owner) closeLog() error {
 }
 
 // finish ends the group: the machine was called for the last time.
-func (o *owner) finish() {
+func (o *seat) finish() {
 	if o.finished {
 		return
 	}
@@ -122,7 +145,7 @@ func (o *owner) finish() {
 }
 
 // awaitsFlush reports whether a finished flush would be news for the group.
-func (o *owner) awaitsFlush() bool {
+func (o *seat) awaitsFlush() bool {
 	return !o.closed() && o.halted == nil && o.marks.Flushed < o.marks.Written
 }
 
@@ -141,7 +164,7 @@ func (o *owner) tick(n int) bool {
 }
 
 // park gives the descriptors and the idle memory back. It returns false if that takes another try.
-func (o *owner) park() bool {
+func (o *seat) park() bool {
 	switch err := o.log.Park(); {
 	case errors.Is(err, fsync.ErrPoisoned):
 		o.halt(err)
@@ -150,7 +173,8 @@ func (o *owner) park() bool {
 	case err != nil: // a flush has to end first, or there is no room for its promise
 		return false
 	}
-	o.pending, o.written, o.entries = nil, nil, nil
+	o.pending, o.written = nil, nil
+	o.as.shrink()
 	o.in.shrink()
 	return true
 }

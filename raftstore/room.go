@@ -1,0 +1,347 @@
+package raftstore
+
+import (
+	"weida/segment"
+	"weida/wal"
+)
+
+// room is where a replica keeps what came and can't be appended yet: bodies that stand in no batch, and the list of
+// bodies that an entry needs and that are not here. It is owned by the shard, does no I/O, and is bounded: what nobody
+// asked for makes way, or is not taken, and what a waiting entry needs is dropped for nothing but an entry before it.
+//
+//	body, file, tombstone ─▶ put…    ┌───────────┐    ready(entry) ◀─ an append that came
+//	                                 │   room    │
+//	missing(…) ─▶ who is asked  ◀──  └───────────┘ ──▶ give(entry)  ─▶ the batch that is written
+//
+// Refs are bound to terms: once an entry of a higher term is committed, what no entry here names is dead.
+type room struct {
+	o     roomOptions
+	tick  uint64
+	floor Term // bodies of lower terms count only if an entry asks for them
+
+	items  map[BodyRef]*roomItem
+	idle   itemList // came, and nobody asked; oldest first
+	needed itemList // an entry asked; in the order of asking
+	bytes  int64    // inline bytes held
+	files  int      // large bodies in idle
+	wrong  map[NodeID]uint64
+}
+
+// roomOptions says what a room may hold and whom it asks. All but here work when zero.
+type roomOptions struct {
+	// here reports whether the log holds the body that a commit record names, or a tombstone for it.
+	here func(segment.Commit) bool
+	// streaming reports whether the body is being received by a stream; nil for never.
+	streaming func(BodyRef) bool
+	// dropFile removes a large body that is not needed; nil does nothing.
+	dropFile func(*wal.BodyFile)
+	// bytes bounds the inline bytes held; 4 MiB if zero, never less than two batches.
+	bytes int64
+	// count bounds the bodies that nobody asked for, and by itself those that are needed; 8192 if zero.
+	count int
+	// files bounds the large bodies that nobody asked for; 64 if zero.
+	files int
+	// budget is the node's part of the bound; nil for none.
+	budget *roomBudget
+}
+
+const (
+	roomBytesDefault = 4 << 20
+	roomCountDefault = 8192
+	roomFilesDefault = 64
+
+	// roomStaleTicks is after how many ticks a body that nobody asked for makes way for a newer one.
+	roomStaleTicks = 20
+	// roomNeedTicks is after how many ticks a need is forgotten that no entry repeats.
+	roomNeedTicks = 20
+	// roomAskAfter and roomAskAgain are the ticks before a body is asked for, and before it is asked for elsewhere.
+	roomAskAfter = 1
+	roomAskAgain = 3
+	// roomAskLargeAgain is the same for a large body, whose stream has to begin in between.
+	roomAskLargeAgain = 20
+	// roomAskBytes and payloadRefsMax bound the bodies asked for and not yet here.
+	roomAskBytes = 1 << 20
+)
+
+// roomItem is one ref: what came of it and who needs it.
+type roomItem struct {
+	ref  BodyRef
+	next *roomItem
+	prev *roomItem
+	came uint64 // tick
+	from NodeID
+
+	// what came: one of these, or none
+	inline  bool
+	payload []byte
+	digest  Digest
+	file    *wal.BodyFile
+	settled Index // of a tombstone
+
+	need *roomNeed // nil: nobody asked
+}
+
+// roomNeed is an entry's claim on a body.
+type roomNeed struct {
+	index   Index // of the entry, the lowest that asked
+	body    segment.Commit
+	since   uint64 // tick of the first asking
+	touched uint64 // tick of the last
+	asked   bool
+	next    uint64 // tick of the next request
+	turn    int    // who is next
+}
+
+func newRoom(o roomOptions) *room {
+	if o.here == nil {
+		panic("bug: raftstore: a room without a log")
+	}
+	setDefault(&o.bytes, roomBytesDefault)
+	setDefault(&o.count, roomCountDefault)
+	setDefault(&o.files, roomFilesDefault)
+	o.bytes = max(o.bytes, 2*segment.BatchMax)
+	return &room{o: o, items: make(map[BodyRef]*roomItem), wrong: make(map[NodeID]uint64)}
+}
+
+func (it *roomItem) arrived() bool { return it.inline || it.file != nil || it.settled != 0 }
+
+// ready reports whether every body that an entry names is here. What is missing is asked for from the next tick on,
+// as long as the entry is offered again and again; what is here is kept until the entry takes it with give.
+func (r *room) ready(e *segment.Entry) bool {
+	if e.Type != segment.EntryNormal {
+		return true
+	}
+	all := true
+	err := segment.EachCommit(e.Data, func(c segment.Commit) error {
+		all = r.readyBody(e.Index, c) && all
+		return nil
+	})
+	return all && err == nil
+}
+
+func (r *room) readyBody(i Index, c segment.Commit) bool {
+	it := r.items[c.Ref]
+	if it != nil && it.arrived() && !it.proves(c) {
+		r.refuse(it)
+		it = r.items[c.Ref]
+	}
+	if it != nil && it.arrived() {
+		return r.claim(it, i, c)
+	}
+	if r.o.here(c) {
+		r.remove(it)
+		return true
+	}
+	if it == nil {
+		if r.needed.len >= r.o.count {
+			return false // those before it are got first
+		}
+		it = &roomItem{ref: c.Ref, came: r.tick}
+		r.items[c.Ref] = it
+		r.needed.push(it)
+	}
+	r.claim(it, i, c)
+	return false
+}
+
+// claim notes that entry i needs the item.
+func (r *room) claim(it *roomItem, i Index, c segment.Commit) bool {
+	if it.need == nil {
+		it.need = &roomNeed{index: i, body: c, since: r.tick, next: r.tick + roomAskAfter}
+		if it.arrived() {
+			r.idleRemove(it)
+			r.needed.push(it)
+		}
+	}
+	it.need.index, it.need.touched = min(it.need.index, i), r.tick
+	return true
+}
+
+// proves says whether what came is the body that a commit record names.
+func (it *roomItem) proves(c segment.Commit) bool {
+	switch {
+	case it.inline:
+		return !c.Large && int64(len(it.payload)) == c.Length && it.digest == c.Digest
+	case it.file != nil:
+		return c.Large && it.file.Length() == c.Length && it.file.Digest() == c.Digest
+	}
+	return true
+}
+
+// refuse drops a body that is not what its commit record says, and asks the next member for it.
+func (r *room) refuse(it *roomItem) {
+	r.wrong[it.from]++
+	need := it.need
+	r.remove(it)
+	if need == nil {
+		return
+	}
+	need.asked, need.next = false, r.tick
+	again := &roomItem{ref: it.ref, came: r.tick, need: need}
+	r.items[it.ref] = again
+	r.needed.push(again)
+}
+
+// give moves what an entry needs into the batch that holds the entry, and lets go of it.
+func (r *room) give(e *segment.Entry, a *wal.Append) {
+	if e.Type != segment.EntryNormal {
+		return
+	}
+	err := segment.EachCommit(e.Data, func(c segment.Commit) error {
+		it := r.items[c.Ref]
+		if it == nil {
+			return nil
+		}
+		switch {
+		case it.inline:
+			a.Bodies = append(a.Bodies, wal.Body{Ref: it.ref, Payload: it.payload})
+		case it.file != nil:
+			a.Large = append(a.Large, it.file)
+			it.file = nil
+		case it.settled != 0:
+			a.Voids = append(a.Voids, wal.Void{Ref: it.ref, Settled: it.settled})
+		}
+		r.remove(it)
+		return nil
+	})
+	if err != nil {
+		panic("bug: raftstore: an entry that was ready can't be read: " + err.Error())
+	}
+}
+
+// putBody takes an inline body whose bytes have the digest. It is false if the body was not taken.
+func (r *room) putBody(from NodeID, ref BodyRef, d Digest, payload []byte) bool {
+	return r.put(&roomItem{ref: ref, from: from, inline: true, digest: d, payload: payload})
+}
+
+// putFile takes a finished large body. It is false if the file was not taken: it is the caller's then.
+func (r *room) putFile(from NodeID, f *wal.BodyFile) bool {
+	return r.put(&roomItem{ref: f.Ref(), from: from, file: f})
+}
+
+// putSettled takes the answer that a body is settled as of a committed index. It counts only for a body that an entry
+// asked for, and only from that entry on: nothing is settled before it is there.
+func (r *room) putSettled(from NodeID, ref BodyRef, at Index) bool {
+	it := r.items[ref]
+	if it == nil || it.need == nil || at < it.need.index {
+		return false
+	}
+	return r.put(&roomItem{ref: ref, from: from, settled: at})
+}
+
+// putAbsent takes the answer that a member does not have a body: the next one is asked.
+func (r *room) putAbsent(ref BodyRef) {
+	if it := r.items[ref]; it != nil && it.need != nil && it.need.asked && !it.arrived() {
+		it.need.asked, it.need.next = false, r.tick
+	}
+}
+
+// put takes what came unless it is here, wrong, or there is no room for it.
+func (r *room) put(it *roomItem) bool {
+	old := r.items[it.ref]
+	if old == nil && it.ref.Term < r.floor || old != nil && old.arrived() {
+		return false
+	}
+	if old != nil && !it.proves(old.need.body) {
+		r.wrong[it.from]++
+		r.putAbsent(it.ref)
+		return false
+	}
+	if old != nil {
+		it.need = old.need
+	}
+	if !r.makeRoom(it) {
+		return false
+	}
+	it.came = r.tick
+	r.items[it.ref] = it
+	r.bytes += int64(len(it.payload))
+	if old != nil {
+		r.needed.replace(old, it)
+		return true
+	}
+	r.idle.push(it)
+	if it.file != nil {
+		r.files++
+	}
+	return true
+}
+
+// makeRoom drops what is worth less than the item until there is room for it. It is false if nothing is.
+func (r *room) makeRoom(it *roomItem) bool {
+	n := int64(len(it.payload))
+	for {
+		full := n > 0 && (r.bytes+n > r.o.bytes || !r.o.budget.fits(r.bytes, n))
+		if it.need == nil {
+			full = full || r.idle.len >= r.o.count || it.file != nil && r.files >= r.o.files
+		}
+		if !full {
+			r.o.budget.take(n)
+			return true
+		}
+		victim := r.victim(it)
+		if victim == nil {
+			return false
+		}
+		if victim.need == nil {
+			r.remove(victim)
+			continue
+		}
+		r.empty(victim)
+	}
+}
+
+// victim is what goes for the item: the oldest that nobody asked for, if the item is needed or the other is stale;
+// else, for a needed one, what a later entry needs.
+func (r *room) victim(it *roomItem) *roomItem {
+	if old := r.idle.first; old != nil && (it.need != nil || r.tick-old.came >= roomStaleTicks) {
+		return old
+	}
+	if it.need == nil {
+		return nil
+	}
+	var last *roomItem
+	for x := r.needed.first; x != nil; x = x.next {
+		if len(x.payload) > 0 && x.need.index > it.need.index && (last == nil || x.need.index >= last.need.index) {
+			last = x
+		}
+	}
+	return last
+}
+
+// empty forgets what came of a needed item: it will be asked for again.
+func (r *room) empty(it *roomItem) {
+	r.release(it)
+	it.need.asked, it.need.next = false, r.tick+roomAskAgain
+}
+
+// release gives back what an item holds.
+func (r *room) release(it *roomItem) {
+	r.bytes -= int64(len(it.payload))
+	r.o.budget.give(int64(len(it.payload)))
+	if it.file != nil && r.o.dropFile != nil {
+		r.o.dropFile(it.file)
+	}
+	it.inline, it.payload, it.file, it.settled = false, nil, nil, 0
+}
+
+// remove forgets an item; nil is none.
+func (r *room) remove(it *roomItem) {
+	if it == nil {
+		return
+	}
+	if it.need != nil {
+		r.needed.remove(it)
+	} else {
+		r.idleRemove(it)
+	}
+	delete(r.items, it.ref)
+	r.release(it)
+}
+
+func (r *room) idleRemove(it *roomItem) {
+	r.idle.remove(it)
+	if it.file != nil {
+		r.files--
+	}
+}

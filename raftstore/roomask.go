@@ -1,0 +1,238 @@
+package raftstore
+
+import "sync/atomic"
+
+// ask is what one node is asked for.
+type ask struct {
+	to    NodeID
+	wants []want
+}
+
+// ticked lets time pass: needs that no entry repeated are forgotten, and what came for them waits like any other body.
+func (r *room) ticked(n int) {
+	r.tick += uint64(n)
+	for it := r.needed.first; it != nil; {
+		next := it.next
+		if r.tick-it.need.touched >= roomNeedTicks {
+			r.unneed(it)
+		}
+		it = next
+	}
+}
+
+// unneed makes an item one that nobody asked for.
+func (r *room) unneed(it *roomItem) {
+	if !it.arrived() || it.settled != 0 || it.ref.Term < r.floor {
+		r.remove(it)
+		return
+	}
+	r.needed.remove(it)
+	it.need = nil
+	r.idle.push(it)
+	if it.file != nil {
+		r.files++
+	}
+}
+
+// committed says that an entry of term t is committed: no entry to come names a body of a lower term that none here
+// names, but for those that the log of this replica still lacks, and these ask by themselves.
+func (r *room) committed(t Term) {
+	if t <= r.floor {
+		return
+	}
+	r.floor = t
+	for it := r.idle.first; it != nil; {
+		next := it.next
+		if it.ref.Term < t {
+			r.remove(it)
+		}
+		it = next
+	}
+}
+
+// asks returns what is to be asked for now and of whom: of the leader first, then of the other members in turn. What
+// was asked and did not come within some ticks is asked for elsewhere. leader is 0 if none is known; others are
+// nodes of other members, in a fixed order.
+func (r *room) asks(leader NodeID, others []NodeID) []ask {
+	var list []ask
+	open, bytes := r.outstanding()
+	for it := r.needed.first; it != nil && open < payloadRefsMax && bytes < roomAskBytes; it = it.next {
+		n := it.need
+		if it.arrived() || r.tick < n.next || r.o.streaming != nil && n.body.Large && r.o.streaming(it.ref) {
+			continue
+		}
+		to, ok := whom(leader, others, n.turn)
+		if !ok {
+			return list
+		}
+		n.turn++
+		n.asked, n.next = true, r.tick+roomAskAgain
+		if n.body.Large {
+			n.next = r.tick + roomAskLargeAgain
+		} else {
+			bytes += n.body.Length
+		}
+		open++
+		list = addAsk(list, to, want{Index: n.index, Body: n.body})
+	}
+	return list
+}
+
+// outstanding counts what was asked for and may still come.
+func (r *room) outstanding() (n int, bytes int64) {
+	for it := r.needed.first; it != nil; it = it.next {
+		if it.need.asked && !it.arrived() && r.tick < it.need.next {
+			n++
+			if !it.need.body.Large {
+				bytes += it.need.body.Length
+			}
+		}
+	}
+	return n, bytes
+}
+
+// whom is the one whose turn it is.
+func whom(leader NodeID, others []NodeID, turn int) (NodeID, bool) {
+	n := len(others)
+	if leader != 0 {
+		n++
+		for _, o := range others {
+			if o == leader {
+				n--
+			}
+		}
+	}
+	if n == 0 {
+		return 0, false
+	}
+	turn %= n
+	if leader != 0 {
+		if turn == 0 {
+			return leader, true
+		}
+		turn--
+	}
+	for _, o := range others {
+		if o == leader {
+			continue
+		}
+		if turn == 0 {
+			return o, true
+		}
+		turn--
+	}
+	panic("bug: raftstore: nobody's turn")
+}
+
+func addAsk(list []ask, to NodeID, w want) []ask {
+	for i := range list {
+		if list[i].to == to {
+			list[i].wants = append(list[i].wants, w)
+			return list
+		}
+	}
+	return append(list, ask{to: to, wants: []want{w}})
+}
+
+// missing counts the bodies that entries need and that are not here.
+func (r *room) missing() (n int) {
+	for it := r.needed.first; it != nil; it = it.next {
+		if !it.arrived() {
+			n++
+		}
+	}
+	return n
+}
+
+// held looks for an inline body that waits here, for somebody else who asks.
+func (r *room) held(ref BodyRef) (payload []byte, d Digest, ok bool) {
+	if it := r.items[ref]; it != nil && it.inline {
+		return it.payload, it.digest, true
+	}
+	return nil, d, false
+}
+
+// clear lets go of everything: the replica stops.
+func (r *room) clear() {
+	for r.idle.first != nil {
+		r.remove(r.idle.first)
+	}
+	for r.needed.first != nil {
+		r.remove(r.needed.first)
+	}
+}
+
+// itemList is a list of items, oldest first.
+type itemList struct {
+	first, last *roomItem
+	len         int
+}
+
+func (l *itemList) push(it *roomItem) {
+	it.prev, it.next = l.last, nil
+	if l.last != nil {
+		l.last.next = it
+	} else {
+		l.first = it
+	}
+	l.last = it
+	l.len++
+}
+
+func (l *itemList) remove(it *roomItem) {
+	if it.prev != nil {
+		it.prev.next = it.next
+	} else {
+		l.first = it.next
+	}
+	if it.next != nil {
+		it.next.prev = it.prev
+	} else {
+		l.last = it.prev
+	}
+	it.prev, it.next = nil, nil
+	l.len--
+}
+
+// replace puts now in the place of old.
+func (l *itemList) replace(old, now *roomItem) {
+	now.prev, now.next = old.prev, old.next
+	if old.prev != nil {
+		old.prev.next = now
+	} else {
+		l.first = now
+	}
+	if old.next != nil {
+		old.next.prev = now
+	} else {
+		l.last = now
+	}
+	old.prev, old.next = nil, nil
+}
+
+// roomBudget is what the rooms of one node hold together. A room may always hold roomFloorBytes: one group's bodies
+// never depend on the others'. A nil budget bounds nothing.
+type roomBudget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// roomFloorBytes is what every room may hold however full the node is: the bodies of two entries.
+const roomFloorBytes = 512 << 10
+
+// fits says whether a room that holds held bytes may take n more.
+func (b *roomBudget) fits(held, n int64) bool {
+	return b == nil || held+n <= roomFloorBytes || b.used.Load()+n <= b.limit
+}
+
+func (b *roomBudget) take(n int64) {
+	if b != nil && n > 0 {
+		b.used.Add(n)
+	}
+}
+
+func (b *roomBudget) give(n int64) {
+	if b != nil && n > 0 {
+		b.used.Add(-n)
+	}
+}
