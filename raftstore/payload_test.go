@@ -1,0 +1,106 @@
+package raftstore
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+
+	"weida/segment"
+)
+
+func samplePayloads() [][]byte {
+	body := bytes.Repeat([]byte("b"), 100)
+	large := segment.Commit{Ref: bref(3, 9), Length: 1 << 30, Digest: Digest{1, 2}, Large: true}
+	return [][]byte{
+		appendBodyFrame(nil, bref(2, 7), segment.DigestOf(body), body),
+		appendBodyFrame(nil, bref(2, 8), segment.DigestOf(nil), nil),
+		appendWantFrame(nil, []want{
+			{Index: 5, Body: segment.Commit{Ref: bref(2, 7), Length: 100, Digest: segment.DigestOf(body)}},
+			{Index: 6, Body: large},
+			{Index: 7, Body: segment.Commit{Ref: bref(2, 8)}, Unproved: true},
+		}),
+		appendSettledFrame(nil, 12, []BodyRef{{Term: 2, Seq: 7}, {Term: 3, Seq: 1}}),
+		appendAbsentFrame(nil, []BodyRef{{Term: 2, Seq: 7}}),
+	}
+}
+
+// encode is the frame that decodes to p.
+func (p *payload) encode() []byte {
+	switch p.kind {
+	case bodyFrame:
+		return appendBodyFrame(nil, p.body.Ref, p.body.Digest, p.bytes)
+	case wantFrame:
+		return appendWantFrame(nil, p.wants)
+	case settledFrame:
+		return appendSettledFrame(nil, p.settle, p.refs)
+	case absentFrame:
+		return appendAbsentFrame(nil, p.refs)
+	}
+	return nil
+}
+
+func TestPayloadRoundTrip(t *testing.T) {
+	for _, b := range samplePayloads() {
+		p, err := decodePayload(b)
+		if err != nil {
+			t.Fatalf("%x: %v", b[:20], err)
+		}
+		if !bytes.Equal(p.encode(), b) {
+			t.Fatalf("%+v does not encode to itself", p)
+		}
+		if again, _ := decodePayload(p.encode()); !reflect.DeepEqual(p, again) {
+			t.Fatalf("%+v is not %+v", p, again)
+		}
+	}
+	p, _ := decodePayload(samplePayloads()[2])
+	if !p.wants[1].Body.Large || p.wants[1].Body.Length != 1<<30 || !p.wants[2].Unproved || p.wants[0].Unproved {
+		t.Fatalf("wants %+v", p.wants)
+	}
+}
+
+// Every frame is refused when a byte is missing or one too many is there; a changed byte of a body is errBodyDigest.
+func TestPayloadStrict(t *testing.T) {
+	for _, b := range samplePayloads() {
+		for n := range b {
+			if _, err := decodePayload(b[:n]); !errors.Is(err, errPayload) {
+				t.Fatalf("kind %d cut to %d bytes: %v", b[0], n, err)
+			}
+		}
+		if _, err := decodePayload(append(bytes.Clone(b), 0)); !errors.Is(err, errPayload) {
+			t.Fatalf("kind %d and a byte more: %v", b[0], err)
+		}
+	}
+	bad := samplePayloads()[0]
+	bad[len(bad)-1] ^= 1
+	if p, err := decodePayload(bad); !errors.Is(err, errBodyDigest) || p.body.Ref != bref(2, 7) {
+		t.Fatalf("damaged body: %v", err)
+	}
+	for _, b := range [][]byte{
+		nil, {0}, {9}, make([]byte, PayloadFrameMax+1),
+		appendSettledFrame(nil, 0, []BodyRef{{Term: 1, Seq: 1}}),
+		appendSettledFrame(nil, 1, []BodyRef{{Term: 0, Seq: 1}}),
+		appendAbsentFrame(nil, []BodyRef{{Term: 1, Seq: 0}}),
+		appendWantFrame(nil, []want{{Index: 0, Body: segment.Commit{Ref: bref(1, 1)}}}),
+		appendWantFrame(nil, []want{{Index: 1, Body: segment.Commit{Ref: bref(1, 1), Length: -1}}}),
+	} {
+		if _, err := decodePayload(b); !errors.Is(err, errPayload) {
+			t.Fatalf("%.20x: %v", b, err)
+		}
+	}
+}
+
+func FuzzPayload(f *testing.F) {
+	for _, b := range samplePayloads() {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodePayload(b)
+		if len(p.wants)+len(p.refs) > payloadRefsMax || cap(p.wants) > payloadRefsMax || cap(p.refs) > payloadRefsMax {
+			t.Fatal("more refs than a frame may have")
+		}
+		if err == nil && !bytes.Equal(p.encode(), b) {
+			t.Fatalf("%+v does not encode to the frame it came from", p)
+		}
+	})
+}
