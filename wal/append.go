@@ -60,7 +60,7 @@ type appendPlan struct {
 }
 
 func (l *Log) plan(a *Append) (*appendPlan, error) {
-	p := &appendPlan{size: segment.BatchOverhead, before: l.last}
+	p := &appendPlan{size: a.Size(), before: l.last}
 	if a.Truncate != 0 && a.Truncate <= l.base.Index {
 		panic(fmt.Sprintf("bug: wal: truncation from %d, but the log is final up to %d", a.Truncate, l.base.Index))
 	}
@@ -74,9 +74,7 @@ func (l *Log) plan(a *Append) (*appendPlan, error) {
 	p.after = p.before
 	if l.voidAll && len(a.Entries) > 0 {
 		p.void = 1
-	}
-	if p.void != 0 {
-		p.size += segment.SizeOf(8)
+		p.size += voidAllSize
 	}
 	here := refSet{}
 	for i := range a.Bodies {
@@ -86,12 +84,10 @@ func (l *Log) plan(a *Append) (*appendPlan, error) {
 				len(b.Payload), segment.InlineMax)
 		}
 		here.add(b.Ref)
-		p.size += segment.SizeOf(16 + len(b.Payload))
 	}
 	for _, v := range a.Voids {
 		here.add(v.Ref)
 	}
-	p.size += int64(len(a.Voids)) * segment.SizeOf(24)
 	for i := range a.Entries {
 		if err := l.planEntry(a, p, &a.Entries[i], &here); err != nil {
 			return nil, err
@@ -113,7 +109,6 @@ func (l *Log) planEntry(a *Append, p *appendPlan, e *segment.Entry, here *refSet
 		panic(fmt.Sprintf("bug: wal: entry %d has term %d after term %d", e.Index, e.Term, p.after.Term))
 	}
 	p.after = Mark{Term: e.Term, Index: e.Index}
-	p.size += segment.SizeOf(24 + len(e.Data))
 	if e.Type != segment.EntryNormal {
 		return nil
 	}
@@ -290,6 +285,7 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 	s.end += n
 	l.chain, s.chain = chain, chain
 	l.mu.Unlock()
+	l.reserved = max(0, l.reserved-n)
 
 	promise := l.safe
 	l.promised = len(rows) == 0 && promise == l.lastSeg

@@ -203,6 +203,21 @@ func openBodyFile(fs fsync.FS, dir string, g segment.GroupID, c segment.Commit) 
 	return &bodyFileReader{r}, nil
 }
 
+// openBodyRef opens the body of c.Ref without knowing what it must be: head and tail say that, and are
+// verified.
+func openBodyRef(fs fsync.FS, dir string, g segment.GroupID, c segment.Commit) (*bodyFileReader, error) {
+	path := filepath.Join(dir, bodyName(c.Ref))
+	r, err := openFramed(fs, path, g, anySize)
+	if err != nil {
+		return nil, err
+	}
+	want := framedHead{Type: headBody, Word: [3]uint64{uint64(c.Ref.Term), c.Ref.Seq, uint64(r.tail.Length)}}
+	if r.head != want {
+		return nil, joinClose(corruptAt(path, g, 0, "the head is not that of body "+c.Ref.String()), r)
+	}
+	return &bodyFileReader{r}, nil
+}
+
 // checkBodyFile verifies head and tail of the file of the body that c names. It reads two records,
 // however long the body is.
 func checkBodyFile(fs fsync.FS, dir string, g segment.GroupID, c segment.Commit) error {

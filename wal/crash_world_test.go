@@ -251,6 +251,8 @@ func (w *world) step(c byte) error {
 		return w.trim()
 	case 'h':
 		return w.setHard()
+	case 'H': // beside an append and a job
+		return w.setHardBeside()
 	case 'p':
 		return w.park()
 	case 'z':
@@ -446,6 +448,28 @@ func (w *world) setHard() error {
 		w.hard = w.hardNext
 	}
 	return err
+}
+
+// setHardBeside makes a hard state durable on the worker's side of things, with an append and a job
+// between its beginning and its end.
+func (w *world) setHardBeside() error {
+	term := max(w.hard.Term, w.now().last().Term) + segment.Term(w.rng.IntN(2))
+	w.hardNext = HardState{Term: term, Vote: w.rng.Uint64N(9)}
+	j := w.log.HardStateJob(w.hardNext)
+	if err := w.appendEntries(&Append{}, 1); err != nil {
+		return errors.Join(err, j.Run())
+	}
+	slow := w.log.Job()
+	if err := j.Run(); err != nil {
+		return err
+	}
+	w.hard = w.hardNext
+	if slow != nil {
+		if err := slow.Run(); err != nil {
+			return err
+		}
+	}
+	return w.log.Advance()
 }
 
 func (w *world) park() error {

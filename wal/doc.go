@@ -29,15 +29,16 @@
 // # Who may call
 //
 // A Log has one owner (a shard), and its methods belong to the owner's goroutine but for these, which
-// any goroutine may call: OpenBody, NewBody, OpenSnapshot, Stats, and the readers and writers they
-// return. A Job runs on any goroutine, one per log at a time, and so do the calls of a SnapshotWriter,
-// while no job runs. The package starts no goroutine, reads no clock and logs nothing; events go to one
+// any goroutine may call: OpenBody, OpenRef, BodyInfo, NewBody, OpenSnapshot, Stats, and the readers and
+// writers they return. A Job runs on any goroutine, one per log at a time, and so do the calls of a
+// SnapshotWriter, while no job runs. The one job that may run beside these is a HardStateJob. The package starts no goroutine, reads no clock and logs nothing; events go to one
 // function.
 //
 // # Lifecycle
 //
 // OpenStore locks the directory, OpenLog recovers a group. Then the owner goes round:
 //
+//	Reserve                     what a replica takes from its peers it can keep
 //	Append ... RequestFlush     never blocks; ErrNotReady while the next segment is being made
 //	Job -> Run, elsewhere       make the next segment, seal the last one, trim
 //	(woken) Advance             take up confirmed flushes, the finished job, a committed snapshot
@@ -59,8 +60,9 @@
 //	store.go, identity.go, firststart.go, groups.go, quarantine.go    the data directory
 //	manifest.go, hardstate.go, slots.go, files.go                     what is written twice
 //	framed.go, bodyfile.go, snapshot.go                               long content in frames
-//	log.go, append.go, read.go, readbody.go, index.go, segments.go    the log
-//	job.go, roll.go, trim.go, park.go, logsnapshot.go                 its slow work
+//	log.go, append.go, reserve.go, read.go, readbody.go,
+//	index.go, segments.go                                             the log
+//	job.go, roll.go, trim.go, park.go, logsnapshot.go, loghard.go     its slow work
 //	recover.go, recoverfiles.go, recovervisit.go,
 //	recovertail.go, recoverend.go                                     opening it
 //	inspect.go                                                        reading it offline

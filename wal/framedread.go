@@ -32,6 +32,9 @@ type framedReader struct {
 	err    error
 }
 
+// anySize stands for a size that is not known before.
+const anySize = -1
+
 // openFramed opens the file of exactly size bytes and verifies its head and its tail. An absent file
 // is fs.ErrNotExist, a damaged one *segment.CorruptError with the place.
 func openFramed(fs fsync.FS, path string, g segment.GroupID, size int64) (*framedReader, error) {
@@ -50,6 +53,9 @@ func (r *framedReader) begin(want int64) error {
 	size, err := r.f.Size()
 	if err != nil {
 		return err
+	}
+	if want == anySize {
+		want = size
 	}
 	if size != want || want < framedHeadSize+framedTailSize {
 		return r.corrupt(min(size, want), "the file is shorter or longer than what it must hold")

@@ -17,8 +17,8 @@ const (
 )
 
 // Job is slow work of one log (make the next segment ready, seal, trim): it blocks on flushes, so the
-// owner hands it to another goroutine, or runs it inline when stepped. At most one job of a log exists
-// at a time. After Run returned the owner calls Log.Advance.
+// owner hands it to another goroutine, or runs it inline when stepped. At most one job of Log.Job and one
+// of Log.HardStateJob exist at a time. After Run returned the owner calls Log.Advance.
 type Job struct {
 	Kind string
 	Run  func() error
@@ -45,6 +45,11 @@ func (l *Log) Job() *Job {
 		return nil
 	}
 	l.work = w
+	return w.job()
+}
+
+// job is w as it is handed out.
+func (w *work) job() *Job {
 	return &Job{Kind: w.kind, Run: func() error {
 		if w.done.Load() {
 			panic("bug: wal: a job ran twice")

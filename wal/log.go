@@ -61,6 +61,7 @@ type Log struct {
 	recovered Recovery
 	hard      *hardStateFile
 	state     HardState // of hard, the term raised to that of the last entry found at opening
+	hardWork  *work     // makes the next hard state durable; beside it another job may run
 
 	poisoned atomic.Pointer[error]
 
@@ -104,6 +105,7 @@ type Log struct {
 	work     *work
 	wanted   bool         // an append waits for a segment
 	stalled  bool         // a job failed: try again after the next append or trim
+	reserved int64        // bytes behind cur's end that Reserve promised
 	trim     bool         // Trim was called since the last trim job
 	dead     segment.Term // bodies of lower terms that no entry names may go
 	claimed  bool         // the owner has retained what is live: bodies nobody holds may go
@@ -176,11 +178,20 @@ func (l *Log) RequestFlush() {
 	l.target.Request(l.nextNo)
 }
 
-// Advance takes up confirmed flushes, the finished job and committed snapshots. The owner calls it
+// End returns the end of the last batch: everything appended so far stands before it.
+func (l *Log) End() segment.Position { return l.lastSeg }
+
+// FlushedEnd returns the position up to which batches are confirmed flushed, with all that is in them.
+// It is how an Append without entries, which Flushed cannot name, is known to be durable. It moves in
+// Advance and never back, also where a truncation moves Flushed back.
+func (l *Log) FlushedEnd() segment.Position { return l.safe }
+
+// Advance takes up confirmed flushes, finished jobs and committed snapshots. The owner calls it
 // after it was woken and after a job. It returns why the log is poisoned, nil if it is not; an error
 // of a job is the job's own.
 func (l *Log) Advance() error {
 	l.takeWork()
+	l.takeHardState()
 	l.takeSnapshots()
 	if l.target != nil {
 		done := l.target.Flushed()
@@ -258,23 +269,4 @@ func (l *Log) Stats() Stats {
 		}
 	}
 	return st
-}
-
-// HardState returns the term and vote last made durable, the term raised to that of the last entry
-// found at opening.
-func (l *Log) HardState() HardState { return l.state }
-
-// SetHardState makes term and vote durable before it returns.
-func (l *Log) SetHardState(h HardState) error {
-	if err := l.failure(); err != nil {
-		return err
-	}
-	if err := l.hard.Set(l.fs, l.fl, h); err != nil {
-		if !harmless(err) {
-			l.poison(err)
-		}
-		return err
-	}
-	l.state = h
-	return nil
 }

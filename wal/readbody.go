@@ -17,7 +17,11 @@ import (
 type BodyReader struct {
 	bytes.Reader // of an inline body
 	file         *bodyFileReader
+	commit       segment.Commit
 }
+
+// Commit is what a commit record says about the body: what was asked for, or after OpenRef what is here.
+func (r *BodyReader) Commit() segment.Commit { return r.commit }
 
 // Length is the body's length in bytes.
 func (r *BodyReader) Length() int64 {
@@ -74,11 +78,42 @@ func (l *Log) OpenBody(c segment.Commit) (*BodyReader, error) {
 				Cause: fmt.Sprintf("body %v is whole, but its length or digest is not that of its commit record", c.Ref),
 			})
 		}
-		r := &BodyReader{}
+		r := &BodyReader{commit: c}
 		r.Reset(body)
 		return r, nil
 	}
 	return nil, l.absentBody(c.Ref)
+}
+
+// OpenRef returns the body of a ref, inline or in a file of its own; the reader's Commit says what it
+// is. An inline one is proved by its record, which the ref, the place and a checksum identify, a large
+// one by the head and the tail of its file and then frame by frame. ErrAbsent and damage as in OpenBody;
+// a large body that no Append has taken yet is absent. Any goroutine.
+func (l *Log) OpenRef(ref segment.BodyRef) (*BodyReader, error) {
+	r, err := l.OpenBody(segment.Commit{Ref: ref, Length: -1})
+	if errors.Is(err, ErrAbsent) {
+		return l.openLarge(segment.Commit{Ref: ref, Length: -1, Large: true})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var whole [segment.InlineMax]byte
+	n, err := r.ReadAt(whole[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	r.commit.Length, r.commit.Digest = int64(n), segment.DigestOf(whole[:n])
+	return r, nil
+}
+
+// BodyInfo says of a body that is here what a commit record says: length, digest, and whether it has a
+// file of its own. Errors as OpenRef. Any goroutine.
+func (l *Log) BodyInfo(ref segment.BodyRef) (segment.Commit, error) {
+	r, err := l.OpenRef(ref)
+	if err != nil {
+		return segment.Commit{}, err
+	}
+	return r.commit, r.Close()
 }
 
 func (l *Log) absentBody(ref segment.BodyRef) error {
@@ -87,23 +122,29 @@ func (l *Log) absentBody(ref segment.BodyRef) error {
 
 func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
 	l.mu.Lock()
-	_, ok := l.large[c.Ref]
+	b := l.large[c.Ref]
+	unfinished := b != nil && b.leftover && b.index == 0 && b.live == 0 // if it is damaged
 	closed := l.closed
 	l.mu.Unlock()
 	if closed {
 		return nil, errClosed
 	}
-	if !ok {
+	if b == nil {
 		return nil, l.absentBody(c.Ref)
 	}
-	f, err := openBodyFile(l.fs, l.dir, l.group, c)
-	if errors.Is(err, iofs.ErrNotExist) {
+	open := openBodyFile
+	if c.Length < 0 {
+		open = openBodyRef
+	}
+	f, err := open(l.fs, l.dir, l.group, c)
+	if errors.Is(err, iofs.ErrNotExist) || c.Length < 0 && unfinished && isCorrupt(err) {
 		return nil, l.absentBody(c.Ref)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &BodyReader{file: f}, nil
+	c.Length, c.Digest = f.tail.Length, f.tail.Digest
+	return &BodyReader{file: f, commit: c}, nil
 }
 
 // where is a place in a segment to look for a body, with the segment's file held open.

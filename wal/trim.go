@@ -12,13 +12,29 @@ import (
 // the manifest says are dropped: save the manifest, then unlink. Only a prefix of the segments goes.
 
 // Retain says that a body is live: a message that is not settled. Its segment or file stays until as
-// many Release calls came. A body that is not here, a tombstone for one, is passed over. Owner only.
-func (l *Log) Retain(ref segment.BodyRef) { l.count(ref, 1) }
+// many Release calls came. It reports whether the body is here: one that is not, a tombstone for one, is
+// passed over. A replica that is brought up also retains what its snapshot will need, so that nothing of
+// it goes before the snapshot is there. Owner only.
+func (l *Log) Retain(ref segment.BodyRef) bool { return l.count(ref, 1) }
 
 // Release takes a Retain back.
 func (l *Log) Release(ref segment.BodyRef) { l.count(ref, -1) }
 
-func (l *Log) count(ref segment.BodyRef, n int64) {
+// ReleaseAll takes every Retain back: the owner is about to restore another state. Until the next Trim,
+// which says that what is live in that one is retained, nothing is dropped. Owner only.
+func (l *Log) ReleaseAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claimed = false
+	for _, s := range l.segs {
+		s.live = 0
+	}
+	for _, b := range l.large {
+		b.live = 0
+	}
+}
+
+func (l *Log) count(ref segment.BodyRef, n int64) (here bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	live := (*int64)(nil)
@@ -30,11 +46,12 @@ func (l *Log) count(ref segment.BodyRef, n int64) {
 		live = &s.live
 	}
 	if live == nil {
-		return
+		return false
 	}
 	if *live += n; *live < 0 {
 		panic(fmt.Sprintf("bug: wal: body %v released more often than retained", ref))
 	}
+	return true
 }
 
 // pinLocked keeps every segment that may hold the body until the log is opened again, because which
