@@ -155,7 +155,8 @@ func testsOf(t *testing.T) map[string]bool {
 	return tests
 }
 
-// TestRequirements: each requirement stands once, with tests that exist or a reason.
+// TestRequirements: each requirement stands once, with tests that exist or a reason. With -v it also says which rows
+// have no test although the comment of one names them: candidates for the page, to be read first.
 func TestRequirements(t *testing.T) {
 	text, err := os.ReadFile(requirementsPage)
 	if err != nil {
@@ -164,6 +165,33 @@ func TestRequirements(t *testing.T) {
 	for _, f := range requirementFlaws(string(text), testsOf(t)) {
 		t.Errorf("%s: %s", requirementsPage, f)
 	}
+	named := namedInTests(t)
+	for line := range strings.Lines(string(text)) {
+		m := requirementRow.FindStringSubmatch(strings.TrimSpace(line))
+		if m != nil && len(named[m[1]]) > 0 && !strings.Contains(m[3], "`") {
+			t.Logf("%s has no test; its id stands at %s", m[1], strings.Join(named[m[1]], ", "))
+		}
+	}
+}
+
+var requirementID = regexp.MustCompile(`\b(?:[TDQWXG]-\d+|B-\d+\.\d+)\b`)
+
+// namedInTests maps ids to the tests whose comments name them.
+func namedInTests(t *testing.T) map[string][]string {
+	t.Helper()
+	named := make(map[string][]string)
+	for _, s := range tree(t) {
+		for _, d := range s.file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Doc == nil || !strings.HasSuffix(s.name, "_test.go") || !strings.HasPrefix(fn.Name.Name, "Test") {
+				continue
+			}
+			for _, id := range requirementID.FindAllString(fn.Doc.Text(), -1) {
+				named[id] = append(named[id], s.dir()+": "+fn.Name.Name)
+			}
+		}
+	}
+	return named
 }
 
 // TestRequirementRules spoils a good page in each way that the test must see.
