@@ -27,6 +27,7 @@ const (
 type consumer struct {
 	session *session
 	queue   *nodeQueue
+	reign   *reign
 	id      uint64
 	sub     string
 	out     *outbox // answers to settles; deliveries are written between them
@@ -45,7 +46,7 @@ type consumer struct {
 }
 
 func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenConsumer) {
-	c, refused := s.openConsumer(open)
+	c, refused := s.openConsumer(ctx, open)
 	if refused != nil {
 		s.refuse(stream, refused)
 		return
@@ -65,6 +66,8 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 		select {
 		case <-q.gone:
 			c.fail(q.deleted())
+		case <-c.reign.over:
+			c.fail(s.node.moved(q))
 		case <-ctx.Done():
 		}
 	}()
@@ -73,7 +76,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.mu.Unlock()
 	err := c.attach(ctx, open.Credit)
 	if err != nil {
-		s.refuse(stream, &wire.Error{Code: refusal(err), Detail: err.Error()})
+		s.refuse(stream, s.told(q, err))
 	} else {
 		s.refuse(stream, c.run(ctx, cancel, stream, r))
 	}
@@ -140,13 +143,13 @@ func (s *sharedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (s *session) openConsumer(open wire.OpenConsumer) (*consumer, *wire.Error) {
-	q, refused := s.queue(open.Queue)
+func (s *session) openConsumer(ctx context.Context, open wire.OpenConsumer) (*consumer, *wire.Error) {
+	q, r, refused := s.find(ctx, open.Queue)
 	if refused != nil {
 		return nil, refused
 	}
 	c := &consumer{
-		session: s, queue: q, id: s.node.sessions.Add(1), sub: open.Subscription,
+		session: s, queue: q, reign: r, id: r.session(), sub: open.Subscription,
 		out: newOutbox(), bell: make(chan struct{}, 1),
 	}
 	c.room = sync.NewCond(&c.mu)
@@ -173,7 +176,7 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 // refused is called on the shard when a command of this consumer got no entry: its stream ends with the
 // reason, so that a settle without an answer is not taken for one that is still under way.
 func (c *consumer) refused(err error) {
-	c.fail(&wire.Error{Code: refusal(err), Detail: clip(err.Error())})
+	c.fail(c.session.told(c.queue, err))
 }
 
 // fail ends the stream with a reason; the first one counts.
@@ -192,13 +195,14 @@ func (c *consumer) failed() *wire.Error {
 	return c.failure
 }
 
-// leave gives what was not settled back to the queue. A node that stops does so at its next start.
+// leave gives what was not settled back to the queue. A node that stops does so at its next start, and for one that
+// does not lead any more the new leader does.
 func (c *consumer) leave() {
 	cmd := queue.Command{Kind: queue.Detach, Subscription: c.sub, Session: c.id}
 	if isEphemeral(c.sub) {
 		cmd = queue.Command{Kind: queue.Unsubscribe, Subscription: c.sub}
 	}
-	if err := c.queue.insist([]queue.Command{cmd}); err != nil {
+	if err := c.queue.insist([]queue.Command{cmd}); err != nil && !notLeading(err) {
 		c.queue.log.Info("a consumer left without a trace in the log; the next start detaches it",
 			"subscription", c.sub, "err", err)
 	}

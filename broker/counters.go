@@ -15,6 +15,8 @@ type counters struct {
 	accepted      atomic.Uint64 // messages answered, by evidence
 	written       atomic.Uint64
 	flushed       atomic.Uint64
+	replicated    atomic.Uint64
+	below         atomic.Uint64
 	indeterminate atomic.Uint64
 	delivered     atomic.Uint64
 	settled       atomic.Uint64
@@ -37,6 +39,8 @@ func (c *counters) confirmed(e wire.Evidence, n uint64) {
 	switch {
 	case e.Replicas == 0:
 		c.accepted.Add(n)
+	case e.Replicas > 1:
+		c.replicated.Add(n)
 	case e.Persistence == wire.Flushed:
 		c.flushed.Add(n)
 	default:

@@ -129,7 +129,7 @@ func (r *rig) index(queue string) uint64 {
 func TestSupersededConsumerLetsGo(t *testing.T) {
 	var aborted bool
 	key := new(brake)
-	c := &consumer{session: &session{brake: key}, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
+	c := &consumer{session: &session{caller: caller{brake: key}}, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
 	c.room = sync.NewCond(&c.mu)
 	for k := range uint64(1000) {
 		c.event(queue.Effect{Kind: queue.Assigned, Offset: k})
@@ -179,6 +179,7 @@ func TestAssignmentsGoOnOncePerFlush(t *testing.T) {
 	q := newNodeQueue("paced", 1, control.QueueSpec{}, slog.New(slog.DiscardHandler), func(uint64) {})
 	group := new(counted)
 	q.group = group
+	q.Role(raftstore.Owner, 1, raftstore.Leader{})
 	for seq := range uint64(4 * queue.AssignMax) {
 		q.state.Apply(queue.Command{Kind: queue.Publish, Body: queue.Ref{Term: 1, Seq: seq + 1}}, nil)
 	}

@@ -28,6 +28,12 @@ const (
 	// outboxMax is how many bytes of answers may wait, besides those to what is unanswered already.
 	outboxMax = 32 << 10
 
+	// leaderPatience is how long a request waits for a queue's leader to be known.
+	leaderPatience = 5 * time.Second
+	// wantPatience is how long a message that is committed waits for the replicas it wants, unless it says so itself.
+	wantPatience = 5 * time.Second
+	// reattachGrace is how long a new leader keeps for a subscription what its consumer had not settled.
+	reattachGrace = 10 * time.Second
 	// againAfter is how long what had no room in a queue's log waits for another try, if nothing else is written.
 	againAfter = time.Second
 	// stopPatience is how long a node that stops waits for answers to be given and read.

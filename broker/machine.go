@@ -3,7 +3,6 @@ package broker
 import (
 	"io"
 
-	"weida/broker/control"
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/raftstore"
@@ -17,6 +16,10 @@ func (q *nodeQueue) Attach(g raftstore.Group) { q.group = g }
 func (q *nodeQueue) Appended(tag uint64, t raftstore.Term, i raftstore.Index) {
 	p := q.take(tag)
 	p.index, p.term = i, t
+	if !q.reigns { // an owner's first, or too late
+		p.abandon(&raftstore.NotLeaderError{Group: q.id, Term: t})
+		return
+	}
 	q.placed = append(q.placed, p)
 }
 
@@ -36,8 +39,8 @@ func (q *nodeQueue) Dropped(tag uint64, o raftstore.Outcome) {
 }
 
 // Apply implements raftstore.Machine.
-func (q *nodeQueue) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.Item) {
-	mine := q.placedAt(i)
+func (q *nodeQueue) Apply(t raftstore.Term, i raftstore.Index, items []raftstore.Item) {
+	mine := q.placedAt(t, i)
 	for _, item := range items {
 		c, err := queue.Decode(item.Command)
 		if err != nil {
@@ -72,13 +75,13 @@ type cursor struct {
 	done int // items of the first one
 }
 
-// placedAt returns the proposals of this life that make up entry i: those at the end of placed.
-func (q *nodeQueue) placedAt(i raftstore.Index) cursor {
+// placedAt returns the proposals of this life that make up entry i of term t: those at the end of placed.
+func (q *nodeQueue) placedAt(t raftstore.Term, i raftstore.Index) cursor {
 	from, limit := 0, len(q.placed)
 	for limit > 0 && q.placed[limit-1].index > i {
 		limit--
 	}
-	for from = limit; from > 0 && q.placed[from-1].index == i; from-- {
+	for from = limit; from > 0 && q.placed[from-1].index == i && q.placed[from-1].term == t; from-- {
 	}
 	return cursor{list: q.placed[from:limit]}
 }
@@ -121,21 +124,20 @@ func (q *nodeQueue) act(i raftstore.Index) {
 	}
 }
 
-// Moved implements raftstore.Machine: evidence leaves here, and nowhere else.
+// Moved implements raftstore.Machine: evidence leaves here, or, when its time is up, from the timer of late, and
+// nowhere else.
 func (q *nodeQueue) Moved(m raftstore.Marks) {
-	durable := m.Flushed
-	if q.spec.Load().Durability == control.Written {
-		durable = m.Applied
-	}
+	q.watch(&m)
+	durable := q.durable(&m)
 	kept := q.placed[:0]
 	for _, p := range q.placed {
-		if p.index > m.Applied || !p.advance(m, durable) {
+		if p.index > m.Applied || !q.answer(p, durable) {
 			kept = append(kept, p)
 		}
 	}
 	clear(q.placed[len(kept):])
 	q.placed = kept
-	q.applied = m.Applied
+	q.late.look(q.reached)
 	n := 0
 	for n < len(q.settles) && q.settles[n].index <= durable {
 		q.settles[n].to.settled(q.settles[n].frame)
@@ -144,22 +146,45 @@ func (q *nodeQueue) Moved(m raftstore.Marks) {
 	q.settles = behind(q.settles, n)
 	q.giveUp()
 	q.insistAgain()
-	q.goOn(m.Flushed)
+	q.goOn(durable)
 	q.wakeRoom()
 	if q.closed.Load() && q.drained().Left == 0 {
 		q.changed(uint64(q.id))
 	}
 }
 
+// answer gives an applied proposal the answers that it can have now, and says whether placed may let go of it.
+func (q *nodeQueue) answer(p *proposal, durable raftstore.Index) (done bool) {
+	switch {
+	case p.to == nil && p.reply == nil:
+		return true
+	case p.to == nil:
+		if p.index <= durable {
+			p.reply(p.first)
+		}
+		return p.index <= durable
+	case p.advance(q.reached(p.index)):
+		return true
+	case !q.replicated.Load():
+		return false // its flush comes, or the group halts
+	case !q.reigns:
+		l := q.leadership()
+		p.conclude(q.reached(p.index), &raftstore.NotLeaderError{Group: q.id, Leader: l.leader, Term: l.term})
+		return true
+	}
+	q.late.add(p)
+	return true
+}
+
 // goOn asks for the next assignments where one command did not make all of them. One is asked for at a time, and the
-// next when it is flushed: a subscription that takes all there is, and gives it back, must leave the shard to other
+// next when it is durable: a subscription that takes all there is, and gives it back, must leave the shard to other
 // queues, and whoever settles what it gets has more assigned by that.
-func (q *nodeQueue) goOn(flushed raftstore.Index) {
-	if q.going && q.goingAt > 0 && q.goingAt <= flushed {
+func (q *nodeQueue) goOn(durable raftstore.Index) {
+	if q.going && q.goingAt > 0 && q.goingAt <= durable {
 		q.going, q.goingAt = false, 0
 	}
 	// Before it serves, whoever is attached is of an earlier life and gone.
-	if q.going || q.halted != nil || !q.serves.Load() || !q.state.Behind() {
+	if q.going || q.halted != nil || !q.reigns || !q.serves.Load() || !q.state.Behind() {
 		return
 	}
 	q.going = true
@@ -191,13 +216,16 @@ func (q *nodeQueue) Halted(err error) {
 	q.mu.Unlock()
 	q.halted = err
 	q.giveUp()
+	if l := q.leadership(); l.reign != nil && q.replicated.Load() { // who leads next goes on with it
+		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term})
+	}
 	q.wakeRoom()
 }
 
 // giveUp answers, once the group has halted, what is applied and waits for a flush. An entry may have been
 // written in the very round in which the group halts: it is applied after Halted, and answered then.
 func (q *nodeQueue) giveUp() {
-	if q.halted == nil {
+	if q.halted == nil || q.replicated.Load() {
 		return
 	}
 	kept := q.placed[:0]
@@ -216,9 +244,6 @@ func (q *nodeQueue) giveUp() {
 	}
 	q.settles = nil
 }
-
-// Role implements raftstore.Machine.
-func (q *nodeQueue) Role(raftstore.Role, raftstore.Term, raftstore.Leader) {}
 
 // Bodies implements raftstore.Holder.
 func (q *nodeQueue) Bodies(yield func(raftstore.BodyRef) bool) {

@@ -15,22 +15,22 @@ import (
 
 // purge takes every message out that is not under delivery.
 func (s *session) purge(ctx context.Context, w io.Writer, f wire.Purge) {
-	q, err := s.queue(f.Queue)
-	if err == nil && s.conn.Role() != endpoint.RoleAdmin {
+	q, r, err := s.find(ctx, f.Queue)
+	if err == nil && s.role != endpoint.RoleAdmin {
 		err = &wire.Error{Code: wire.NotAllowed, Detail: "A purge needs the role admin; this key has the role " +
-			string(s.conn.Role())}
+			string(s.role)}
 	}
 	if err != nil {
 		s.refuse(w, err)
 		return
 	}
-	e, err := q.ask(ctx, queue.Command{Kind: queue.Purge, Session: s.node.sessions.Add(1)})
+	e, err := s.ask(ctx, q, queue.Command{Kind: queue.Purge, Session: r.session()})
 	s.reply(w, &wire.Purged{Count: e.Count, Left: e.Left}, err)
 }
 
 // unsubscribe ends a subscription for good; whoever is attached with it loses it.
 func (s *session) unsubscribe(ctx context.Context, w io.Writer, f wire.Unsubscribe) {
-	q, err := s.queue(f.Queue)
+	q, _, err := s.find(ctx, f.Queue)
 	if err == nil && (f.Subscription == "" || f.Subscription[:1] == ephemeral) {
 		err = &wire.Error{Code: wire.NotAllowed, Detail: "That is no durable subscription"}
 	}
@@ -38,19 +38,19 @@ func (s *session) unsubscribe(ctx context.Context, w io.Writer, f wire.Unsubscri
 		s.refuse(w, err)
 		return
 	}
-	_, err = q.ask(ctx, queue.Command{Kind: queue.Unsubscribe, Subscription: f.Subscription})
+	_, err = s.ask(ctx, q, queue.Command{Kind: queue.Unsubscribe, Subscription: f.Subscription})
 	s.reply(w, &wire.Done{}, err)
 }
 
 // retire forgets a producer of the client's own.
 func (s *session) retire(ctx context.Context, w io.Writer, f wire.Retire) {
-	q, err := s.queue(f.Queue)
+	q, r, err := s.find(ctx, f.Queue)
 	if err != nil {
 		s.refuse(w, err)
 		return
 	}
-	e, err := q.ask(ctx, queue.Command{
-		Kind: queue.Retire, Producer: f.Producer, Identity: [32]byte(s.conn.Peer()), Session: s.node.sessions.Add(1),
+	e, err := s.ask(ctx, q, queue.Command{
+		Kind: queue.Retire, Producer: f.Producer, Identity: [32]byte(s.peer), Session: r.session(),
 	})
 	if err == nil && e.Kind == queue.Owned {
 		err = &wire.Error{Code: wire.ProducerOwned, Detail: "The id was " + quote(f.Producer)}
@@ -71,7 +71,10 @@ func (s *session) reply(w io.Writer, f wire.Frame, err *wire.Error) {
 
 // peek shows messages as they are in the queue now, and changes nothing.
 func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek) {
-	q, refused := s.queue(f.Queue)
+	q, _, refused := s.find(ctx, f.Queue)
+	if refused == nil && q.replicated.Load() { // an entry of this leader's is committed: nobody else leads, and no state is newer
+		_, refused = s.ask(ctx, q, queue.Continue())
+	}
 	if refused != nil {
 		s.refuse(stream, refused)
 		return

@@ -58,6 +58,7 @@ type Node struct {
 	host      *raftstore.Host
 	listener  *endpoint.Listener
 	registry  *registry
+	router    Router
 	control   *controller
 	admin     *http.Server // nil if there is none
 	adminAddr net.Addr
@@ -91,7 +92,7 @@ func Open(c Config) (_ *Node, err error) {
 	if c.MessageMax == 0 {
 		c.MessageMax = messageMaxDefault
 	}
-	n := &Node{c: c, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
+	n := &Node{c: c, router: alone{}, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
 	n.keys = make(map[endpoint.Fingerprint]*guest)
 	defer func() {
 		if err != nil {

@@ -23,9 +23,12 @@ var publishCommand = (&queue.Command{Kind: queue.Publish}).Append(nil)
 type producer struct {
 	session *session
 	queue   *nodeQueue
+	reign   *reign
 	want    wire.Want
 	out     *outbox
 	reading context.Context // ends when no more bodies are read: with the session, the node's work or the queue
+	left    chan struct{}   // closed when a message was not answered because another node leads; the stream ends
+	leaving sync.Once
 
 	mu    sync.Mutex
 	count int   // guarded by mu; messages without an answer
@@ -78,20 +81,26 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 	})
 	ended := make(chan struct{})
 	watch.Go(func() { // when the queue goes, what has arrived is answered and no more is read
+		code := wire.QueueDeleted
 		select {
 		case <-p.queue.gone:
-			stop()
-			stream.CancelRead(quic.StreamErrorCode(wire.QueueDeleted))
-			hurry(stream)
+		case <-p.reign.over:
+			code = wire.LeaderChanged
+		case <-p.left:
+			code = wire.LeaderChanged
 		case <-ended:
+			return
 		}
+		stop()
+		stream.CancelRead(quic.StreamErrorCode(code))
+		hurry(stream)
 	})
 	err := p.read(ctx, r)
 	if answered := p.drain(ctx); err == nil && answered {
 		err = p.whyEnded()
 	}
 	if err != nil {
-		p.out.add(&wire.ErrorFrame{Code: err.Code, Detail: err.Detail})
+		p.out.add(err.Frame())
 	}
 	p.out.close()
 	writer.Wait()
@@ -112,6 +121,10 @@ func (p *producer) whyEnded() *wire.Error {
 	select {
 	case <-p.queue.gone:
 		return p.queue.deleted()
+	case <-p.reign.over:
+		return p.session.node.moved(p.queue)
+	case <-p.left:
+		return p.session.node.moved(p.queue)
 	default:
 	}
 	if p.session.node.work.Err() != nil {
@@ -122,7 +135,7 @@ func (p *producer) whyEnded() *wire.Error {
 
 // openProducer admits the stream. A producer with an id is registered first, which is in the log (W-31).
 func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*producer, *wire.Opened, *wire.Error) {
-	q, refused := s.queue(open.Queue)
+	q, r, refused := s.find(ctx, open.Queue)
 	if refused != nil {
 		return nil, nil, refused
 	}
@@ -132,7 +145,10 @@ func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*pr
 	if q.closed.Load() {
 		return nil, nil, &wire.Error{Code: wire.QueueClosing}
 	}
-	p := &producer{session: s, queue: q, want: open.Want, out: newOutbox(), parcel: parcels.Get().(*parcel)}
+	p := &producer{
+		session: s, queue: q, reign: r, want: open.Want, out: newOutbox(), parcel: parcels.Get().(*parcel),
+		left: make(chan struct{}),
+	}
 	opened := &wire.Opened{
 		Offer: q.offer(), MessageMax: uint64(q.messageMax(s.node.c.MessageMax)),
 		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
@@ -151,9 +167,8 @@ func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*pr
 
 // register makes the producer's id known to the queue, or finds it there.
 func (p *producer) register(ctx context.Context, id string, opened *wire.Opened) *wire.Error {
-	e, err := p.queue.ask(ctx, queue.Command{
-		Kind: queue.Register, Producer: id, Identity: [32]byte(p.session.conn.Peer()),
-		Session: p.session.node.sessions.Add(1),
+	e, err := p.session.ask(ctx, p.queue, queue.Command{
+		Kind: queue.Register, Producer: id, Identity: [32]byte(p.session.peer), Session: p.reign.session(),
 	})
 	switch {
 	case err != nil:
@@ -165,15 +180,6 @@ func (p *producer) register(ctx context.Context, id string, opened *wire.Opened)
 	}
 	p.slot, p.known, opened.Low, opened.Next = e.Slot, e.Next, e.Low, e.Next
 	return nil
-}
-
-func notOffered(q *nodeQueue, want wire.Want) *wire.Error {
-	axis := "persistence"
-	if want.Replicas > q.offer().Replicas {
-		axis = "replicas"
-	}
-	return &wire.Error{Code: wire.NotOffered, Detail: fmt.Sprintf("Wanted %v, the queue offers up to %v; "+
-		"it has one replica and falls short in %s", want, q.offer(), axis)}
 }
 
 // read takes messages off the stream until it ends; the error is what the client did wrong.
@@ -204,7 +210,9 @@ func (p *producer) read(ctx context.Context, r *wire.Reader) *wire.Error {
 
 // publish admits one message or refuses it at once.
 func (p *producer) publish(ctx context.Context, m *wire.Publish) {
-	msg := message{seq: m.Seq, size: int64(len(m.Body)), want: m.Want}
+	msg := message{
+		seq: m.Seq, size: int64(len(m.Body)), want: m.Want, within: time.Duration(m.Within) * time.Millisecond,
+	}
 	if msg.want.IsZero() {
 		msg.want = p.want
 	}
@@ -296,8 +304,7 @@ func (p *producer) propose(ctx context.Context) {
 			if items[i].Large != nil {
 				items[i].Large.Abort()
 			}
-			p.answered(1, msg.size)
-			p.refused(msg.seq, &wire.Error{Code: refusal(err), Detail: err.Error()})
+			p.turnedAway(msg, err)
 		}
 		taken.free()
 		return
@@ -336,6 +343,10 @@ func (p *producer) drain(ctx context.Context) bool {
 		}
 		select {
 		case <-room:
+		case <-p.reign.over: // what has no answer gets none here
+			return true
+		case <-p.left:
+			return true
 		case <-ctx.Done():
 			return false
 		}
@@ -371,10 +382,32 @@ func (p *producer) refused(seq uint64, err *wire.Error) {
 	p.wake()
 }
 
-func (p *producer) indeterminate(m message, code wire.Code, detail string) {
+func (p *producer) indeterminate(m message, err *wire.Error) {
 	p.answered(1, m.size)
 	p.session.node.counters.indeterminate.Add(1)
-	p.out.add(&wire.Indeterminate{Seq: m.seq, Code: code, Detail: clip(detail)})
+	p.out.add(&wire.Indeterminate{Seq: m.seq, Code: err.Code, Detail: clip(err.Detail)})
+}
+
+// below answers a message that is in the queue with less than its want.
+func (p *producer) below(m *message, e wire.Evidence, detail string) {
+	p.answered(1, m.size)
+	p.session.node.counters.below.Add(1)
+	p.out.add(&wire.Below{
+		Seq: m.seq, Evidence: e, Offset: m.offset, Term: m.term, Code: wire.NotReached, Detail: clip(detail),
+	})
+}
+
+// turnedAway answers a message that the group did not take. Where another node leads, a producer with an id has no
+// answer, but the end of its stream, and sends it there.
+func (p *producer) turnedAway(m message, err error) {
+	if notLeading(err) {
+		p.leaving.Do(func() { close(p.left) })
+		if p.slot != 0 {
+			return
+		}
+	}
+	p.answered(1, m.size)
+	p.refused(m.seq, p.session.told(p.queue, err))
 }
 
 // dropped answers a proposal that got no entry. Who wanted no more than Accepted has its answer.
@@ -383,10 +416,9 @@ func (p *producer) dropped(messages []message, o raftstore.Outcome) {
 		switch {
 		case m.want.Replicas == 0:
 		case o.Kind == raftstore.Refused:
-			p.answered(1, m.size)
-			p.refused(m.seq, &wire.Error{Code: refusal(o.Err), Detail: o.Err.Error()})
+			p.turnedAway(m, o.Err)
 		default:
-			p.indeterminate(m, wire.StoreFailed, o.Err.Error())
+			p.indeterminate(m, &wire.Error{Code: wire.StoreFailed, Detail: o.Err.Error()})
 		}
 	}
 	p.wake()

@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"fmt"
+	"time"
+
 	"weida/broker/queue"
 	"weida/broker/wire"
 	"weida/raftstore"
@@ -19,10 +22,16 @@ type proposal struct {
 	unknown func(error)        // it has an entry, and nobody will know whether it is durable
 
 	// set by the shard
-	index   raftstore.Index
-	term    raftstore.Term
-	first   queue.Effect // of one command
-	written bool         // messages that want no more than written are answered
+	index raftstore.Index
+	term  raftstore.Term
+	first queue.Effect // of one command
+
+	// of messages, once they are applied
+	begun bool
+	open  int           // without an answer
+	seen  wire.Evidence // as of the last look
+	since time.Time     // of late: when they were committed
+	due   time.Time     // of late: when the first of their times is up
 }
 
 // message is what a producer waits for. A message with a code was refused by the queue.
@@ -30,9 +39,20 @@ type message struct {
 	seq  uint64
 	size int64
 	want wire.Want
+	// within is how long the want may be waited for once the message is committed; 0: wantPatience.
+	within time.Duration
 
 	offset, term uint64
 	code         wire.Code
+	done         bool // it has its answer
+}
+
+// patience is how long its want is waited for.
+func (m *message) patience() time.Duration {
+	if m.within > 0 {
+		return m.within
+	}
+	return wantPatience
 }
 
 // settleAnswer waits until the settle's entry is as durable as the queue is.
@@ -74,45 +94,49 @@ var refusedByQueue = map[queue.Reason]wire.Code{
 	queue.Closed:          wire.QueueClosing,
 }
 
-var atWritten = wire.Stored(wire.Written)
-
-// advance answers what the marks allow and says whether the proposal is finished. durable is the mark
-// that settles and other commands wait for.
-func (p *proposal) advance(m raftstore.Marks, durable raftstore.Index) bool {
-	flushed := p.index <= m.Flushed
-	if p.to == nil {
-		if p.reply == nil {
-			return true
-		}
-		if p.index <= durable {
-			p.reply(p.first)
-			return true
-		}
-		return false
-	}
-	if !p.written {
+// advance answers the messages whose want e covers, e being what their entry has reached by now, and says whether none
+// is left.
+func (p *proposal) advance(e wire.Evidence) (finished bool) {
+	if !p.begun {
+		p.begun = true
 		p.refuse()
-		p.confirm(atWritten, func(w wire.Want) bool { return atWritten.Covers(w) }, flushed)
-		p.written = true
+		p.to.wake()
 	}
-	if flushed {
-		p.confirm(wire.Stored(wire.Flushed), func(w wire.Want) bool { return !atWritten.Covers(w) }, true)
+	if e != p.seen {
+		p.seen = e
+		p.confirm(e)
+		p.to.wake()
 	}
-	p.to.wake()
-	return flushed
+	return p.open == 0
 }
 
-// confirm gives evidence to the messages whose want is picked, in runs of rising sequence and offset.
-func (p *proposal) confirm(e wire.Evidence, picked func(wire.Want) bool, flushed bool) {
-	if flushed {
-		e = wire.Stored(wire.Flushed) // achieved, whatever was asked (D-17)
+// refuse tells what the queue did not take, and counts what it did. Who wanted no more than Accepted has its answer.
+func (p *proposal) refuse() {
+	for i := range p.messages {
+		m := &p.messages[i]
+		switch {
+		case m.want.Replicas == 0:
+			m.done = true
+		case m.code != wire.OK:
+			m.done = true
+			p.to.answered(1, m.size)
+			p.to.refused(m.seq, &wire.Error{Code: m.code})
+		default:
+			p.open++
+		}
 	}
+}
+
+// confirm gives evidence to the messages whose want it covers, in runs of rising sequence and offset.
+func (p *proposal) confirm(e wire.Evidence) {
 	var run evidenceRun
 	for i := range p.messages {
 		m := &p.messages[i]
-		if m.code != wire.OK || m.want.Replicas == 0 || !picked(m.want) {
+		if m.done || !e.Covers(m.want) {
 			continue
 		}
+		m.done = true
+		p.open--
 		if !run.extend(m) {
 			p.to.evidence(e, run)
 			run = newRun(m)
@@ -121,15 +145,16 @@ func (p *proposal) confirm(e wire.Evidence, picked func(wire.Want) bool, flushed
 	p.to.evidence(e, run)
 }
 
-// refuse tells what the queue did not take. Who wanted no more than Accepted has its answer.
-func (p *proposal) refuse() {
+// each calls f for every message without an answer, which it has then.
+func (p *proposal) each(f func(*message)) {
 	for i := range p.messages {
-		m := &p.messages[i]
-		if m.code != wire.OK && m.want.Replicas > 0 {
-			p.to.answered(1, m.size)
-			p.to.refused(m.seq, &wire.Error{Code: m.code})
+		if m := &p.messages[i]; !m.done {
+			m.done = true
+			p.open--
+			f(m)
 		}
 	}
+	p.to.wake()
 }
 
 // lose tells who waits for a flush that it will not come. It is the last answer to the proposal, which was
@@ -141,12 +166,76 @@ func (p *proposal) lose(err error) {
 	if p.to == nil {
 		return
 	}
+	p.each(func(m *message) { p.to.indeterminate(*m, &wire.Error{Code: wire.StoreFailed, Detail: err.Error()}) })
+}
+
+// begin starts the time of messages that are committed.
+func (p *proposal) begin(now time.Time) {
+	p.since = now
+	p.dueNext()
+}
+
+func (p *proposal) dueNext() {
+	first := true
 	for i := range p.messages {
-		if m := &p.messages[i]; m.code == wire.OK && !atWritten.Covers(m.want) {
-			p.to.indeterminate(*m, wire.StoreFailed, err.Error())
+		m := &p.messages[i]
+		if at := p.since.Add(m.patience()); !m.done && (first || at.Before(p.due)) {
+			p.due, first = at, false
+		}
+	}
+}
+
+// expire answers the messages whose time is up, and says whether none is left.
+func (p *proposal) expire(now time.Time) (finished bool) {
+	if p.seen.IsZero() { // not even this node is known to hold it, so there is nothing to say yet
+		p.due = now.Add(wantPatience)
+		return false
+	}
+	for i := range p.messages {
+		m := &p.messages[i]
+		if m.done || p.since.Add(m.patience()).After(now) {
+			continue
+		}
+		m.done = true
+		p.open--
+		p.to.below(m, p.seen, fmt.Sprintf("Wanted %v; %v had been reached %v after the commit", m.want, p.seen,
+			m.patience()))
+	}
+	p.dueNext()
+	p.to.wake()
+	return p.open == 0
+}
+
+// abandon ends a proposal whose entry may be lost with the leadership. Messages of a producer with an id have no
+// answer: its stream ends, and it sends them again to who leads.
+func (p *proposal) abandon(why error) {
+	if p.unknown != nil {
+		p.unknown(why)
+	}
+	if p.to == nil || p.to.slot != 0 {
+		return
+	}
+	for i := range p.messages {
+		if m := &p.messages[i]; m.want.Replicas > 0 {
+			p.to.indeterminate(*m, lostLead(why))
 		}
 	}
 	p.to.wake()
+}
+
+// conclude ends a proposal that is committed where no more evidence will be seen: the leader is another one.
+// A producer with an id asks that one.
+func (p *proposal) conclude(e wire.Evidence, why error) {
+	if p.advance(e) || p.to.slot != 0 {
+		return
+	}
+	p.each(func(m *message) {
+		if e.IsZero() {
+			p.to.indeterminate(*m, lostLead(why))
+			return
+		}
+		p.to.below(m, e, fmt.Sprintf("Wanted %v; %v had been reached when the leadership moved", m.want, e))
+	})
 }
 
 // evidenceRun is a stretch of messages whose sequences and offsets rise together.

@@ -26,6 +26,8 @@ type nodeQueue struct {
 	spec    atomic.Pointer[control.QueueSpec]
 	serves  atomic.Bool // streams may be opened: the registry knows that the queue is here
 	closed  atomic.Bool // takes no messages: it is being deleted
+	// replicated says that the group is replicated; one with an owner has one replica.
+	replicated atomic.Bool
 	// settledBefore counts settles before admission stopped, and one more; 0: it did not stop in this life.
 	settledBefore atomic.Uint64
 	requeued      atomic.Uint64 // deliveries that were open when the streams were ended
@@ -40,6 +42,10 @@ type nodeQueue struct {
 	trouble   error                // guarded by mu; why it takes no messages
 	again     []queue.Command      // guarded by mu; they had no room, and are to be proposed again
 	retry     bool                 // guarded by mu; a timer runs for them
+	reign     *reign               // guarded by mu; nil while this node does not serve the queue
+	leader    raftstore.Leader     // guarded by mu; who does, with term
+	term      raftstore.Term       // guarded by mu
+	turned    chan struct{}        // guarded by mu; closed when any of these three changes
 
 	stateMu sync.Mutex   // held for moments: by Apply, and by who reads
 	state   *queue.State // guarded by stateMu; changed by the shard alone
@@ -50,8 +56,13 @@ type nodeQueue struct {
 	effects []queue.Effect
 	going   bool            // a command that continues assigning is under way
 	goingAt raftstore.Index // of its entry; 0: it has none yet
-	applied raftstore.Index // as of the last Moved
 	halted  error           // why nothing will be flushed any more
+	reigns  bool            // this node serves the queue
+	// as of the last Moved
+	applied, flushed, committed raftstore.Index
+	held                        [raftstore.MaxVoters]raftstore.Index // of the last Moved in a reign
+
+	late late // proposals that are committed and wait for more replicas
 }
 
 func newNodeQueue(
@@ -63,15 +74,8 @@ func newNodeQueue(
 		asked: make(map[uint64]*proposal), consumers: make(map[uint64]*consumer),
 	}
 	q.spec.Store(&spec)
+	q.late.over = q.wakeRoom
 	return q
-}
-
-// offer is the strongest evidence the queue can give.
-func (q *nodeQueue) offer() wire.Evidence {
-	if q.spec.Load().Durability == control.Written {
-		return wire.Stored(wire.Written)
-	}
-	return wire.Stored(wire.Flushed)
 }
 
 // admit lets streams in.
@@ -85,19 +89,27 @@ func (q *nodeQueue) messageMax(nodeMax int64) int64 {
 	return nodeMax
 }
 
-// begin ends what earlier lives left attached; the sessions of this one, from first on, are spared however
-// late there is room for it. Subscriptions that end with their stream are ended themselves.
+// begin ends what earlier lives of an owner left attached; the sessions of this one, from first on, are spared however
+// late there is room for it. Subscriptions that end with their stream are ended themselves. In a replicated group each
+// leader sees to it.
 func (q *nodeQueue) begin(first uint64) error {
+	if q.replicated.Load() {
+		return nil
+	}
 	var ends []queue.Command
 	held := false
 	q.read(func(s *queue.State) {
 		s.Attachments(func(subscription string, session uint64) {
 			held = held || session != 0
+			first = max(first, session+1)
 			if isEphemeral(subscription) {
 				ends = append(ends, queue.Command{Kind: queue.Unsubscribe, Subscription: subscription})
 			}
 		})
 	})
+	if r := q.leadership().reign; r != nil && r.sessions.Load() < first {
+		r.sessions.Store(first)
+	}
 	if held { // all at once, before the others: nothing is to be assigned to those that are gone
 		ends = append([]queue.Command{{Kind: queue.DetachBelow, Session: first}}, ends...)
 	}
@@ -150,9 +162,7 @@ func (q *nodeQueue) insistAgain() {
 	again := q.again
 	q.again = nil
 	q.mu.Unlock()
-	if err := q.insist(again); err != nil {
-		q.log.Info("consumers left without a trace in the log; the next start detaches them", "err", err)
-	}
+	q.see(q.insist(again))
 }
 
 // propose hands items to the group; on nil the proposal will be answered exactly once.
@@ -198,7 +208,11 @@ func (q *nodeQueue) ask(ctx context.Context, c queue.Command) (queue.Effect, *wi
 		items: 1,
 		reply: func(e queue.Effect) { answered <- answer{effect: e} },
 		unknown: func(err error) {
-			answered <- answer{err: &wire.Error{Code: wire.StoreFailed, Detail: clip(err.Error())}}
+			code := wire.StoreFailed
+			if notLeading(err) {
+				code = wire.LeaderChanged
+			}
+			answered <- answer{err: &wire.Error{Code: code, Detail: clip(err.Error())}}
 		},
 	}
 	p.dropped = func(err error) {
@@ -294,6 +308,8 @@ func (q *nodeQueue) consumer(session uint64) *consumer {
 // refusal is the code of an error that says that nothing was stored.
 func refusal(err error) wire.Code {
 	switch {
+	case notLeading(err):
+		return wire.LedElsewhere
 	case errors.Is(err, raftstore.ErrDiskFull):
 		return wire.DiskFull
 	case errors.Is(err, raftstore.ErrReadOnly):

@@ -38,7 +38,7 @@ func (p *producer) receive(m *wire.Publish) (raftstore.BodyWriter, *wire.Error) 
 	body, err := p.queue.group.NewBody(int64(m.Length))
 	if err != nil {
 		stream.CancelRead(quic.StreamErrorCode(refusal(err)))
-		return nil, &wire.Error{Code: refusal(err), Detail: err.Error()}
+		return nil, p.session.told(p.queue, err)
 	}
 	digest, werr := copyBody(body, stream, m.Length)
 	if why := p.whyEnded(); werr != nil && why != nil {
@@ -46,7 +46,7 @@ func (p *producer) receive(m *wire.Publish) (raftstore.BodyWriter, *wire.Error) 
 	}
 	if werr == nil {
 		if err := body.Finish(digest); err != nil {
-			werr = &wire.Error{Code: refusal(err), Detail: err.Error()}
+			werr = p.session.told(p.queue, err)
 		}
 	}
 	if werr != nil {

@@ -79,15 +79,24 @@ func (n *Node) leave(conn *endpoint.Conn) {
 type session struct {
 	node   *Node
 	conn   *endpoint.Conn
-	brake  *brake // of its key
-	bodies endpoint.BodyStreams
+	bodies *endpoint.BodyStreams
+	caller
+}
+
+// caller is who asks: the client of the connection, or the one that a node forwards a stream for.
+type caller struct {
+	peer  endpoint.Fingerprint
+	role  endpoint.Role
+	brake *brake // of the key
 }
 
 // serve runs a connection's streams, each on a goroutine of its own, until it ends. When the node
 // stops, the streams answer what they have read, and the client may read that before the connection ends.
 func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{node: n, conn: conn, brake: &g.brake}
+	s := &session{
+		node: n, conn: conn, bodies: new(endpoint.BodyStreams), caller: caller{conn.Peer(), conn.Role(), &g.brake},
+	}
 	var streams, bodies sync.WaitGroup
 	bodies.Go(func() { s.bodies.Serve(ctx, conn) })
 	for {
@@ -162,7 +171,7 @@ func (s *session) refuse(w io.Writer, err *wire.Error) {
 		return
 	}
 	s.node.counters.refused(err.Code)
-	if _, werr := w.Write(wire.Append(nil, &wire.ErrorFrame{Code: err.Code, Detail: err.Detail})); werr != nil {
+	if _, werr := w.Write(wire.Append(nil, err.Frame())); werr != nil {
 		s.node.c.Log.Debug("error frame not delivered", "code", err.Code.String(), "err", werr)
 	}
 }

@@ -1,0 +1,124 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weida/broker/endpoint"
+	"weida/broker/queue"
+	"weida/broker/wire"
+	"weida/raftstore"
+)
+
+// Router says where other nodes are and which queues they have, from this node's own copy of the registry. It is
+// asked by any goroutine, shards included, and never blocks.
+type Router interface {
+	// Node says how clients reach a node; false if it is not known here, or is this one.
+	Node(raftstore.NodeID) (NodeAddress, bool)
+	// Queue says which other node to ask for a queue without a replica here; false if there is no such queue, or
+	// nobody who could be asked. Nodes that are known to be down come last.
+	Queue(name string) (NodeAddress, bool)
+}
+
+// NodeAddress is how clients reach a node.
+type NodeAddress struct {
+	Fingerprint endpoint.Fingerprint // of the key that it proves
+	Host        string               // name or address
+	Port        uint16               // UDP
+}
+
+// alone is the Router of a node that knows no other.
+type alone struct{}
+
+// Node implements Router.
+func (alone) Node(raftstore.NodeID) (NodeAddress, bool) { return NodeAddress{}, false }
+
+// Queue implements Router.
+func (alone) Queue(string) (NodeAddress, bool) { return NodeAddress{}, false }
+
+// redirect is what a client is told whose queue is at another node; term 0: that one knows more.
+func (a NodeAddress) redirect(queue string, term raftstore.Term) *wire.Error {
+	return (&wire.Redirect{
+		Queue: queue, Term: uint64(term), Node: [32]byte(a.Fingerprint), Host: a.Host, Port: uint64(a.Port),
+	}).AsError()
+}
+
+// find returns a queue that this node serves, and its reign, or says why it does not: a redirect where another
+// node is known to lead. While nobody is known to lead, it waits, but no longer than leaderPatience. Neither reads nor
+// deliveries are answered by a replica that does not lead (X-11, T-64).
+func (s *session) find(ctx context.Context, name string) (*nodeQueue, *reign, *wire.Error) {
+	q, refused := s.queue(name)
+	if refused != nil {
+		if at, ok := s.node.router.Queue(name); ok {
+			return nil, nil, at.redirect(name, 0)
+		}
+		return nil, nil, refused
+	}
+	late := time.NewTimer(leaderPatience)
+	defer late.Stop()
+	for {
+		l := q.leadership()
+		switch {
+		case l.reign != nil:
+			return q, l.reign, nil
+		case l.leader.Node != 0:
+			if at, ok := s.node.router.Node(l.leader.Node); ok {
+				return nil, nil, at.redirect(name, l.term)
+			}
+		}
+		select {
+		case <-l.changed:
+		case <-late.C:
+			return nil, nil, noQuorum(l)
+		case <-q.gone:
+			return nil, nil, q.deleted()
+		case <-ctx.Done():
+			return nil, nil, stopping()
+		}
+	}
+}
+
+// noQuorum says that nobody is there to serve a queue.
+func noQuorum(l leadership) *wire.Error {
+	detail := fmt.Sprintf("In term %d no leader is known here", uint64(l.term))
+	if l.leader.Node != 0 {
+		detail = fmt.Sprintf("Node %d leads in term %d, and its address is not known here", uint64(l.leader.Node),
+			uint64(l.term))
+	}
+	return &wire.Error{Code: wire.NoQuorum, Detail: detail}
+}
+
+// away says why a request that came to a queue is not done here: another node leads it, or none.
+func (n *Node) away(q *nodeQueue) *wire.Error {
+	l := q.leadership()
+	if at, ok := n.router.Node(l.leader.Node); ok && l.leader.Node != 0 {
+		return at.redirect(q.name, l.term)
+	}
+	return noQuorum(l)
+}
+
+// moved says why a stream ends that was served in a reign that is over.
+func (n *Node) moved(q *nodeQueue) *wire.Error {
+	if why := n.away(q); why.To != nil {
+		return why
+	}
+	return &wire.Error{Code: wire.LeaderChanged, Detail: "Who leads now is not known here yet"}
+}
+
+// told is the refusal of an error that says that nothing was stored.
+func (s *session) told(q *nodeQueue, err error) *wire.Error {
+	if notLeading(err) {
+		return s.node.away(q)
+	}
+	return &wire.Error{Code: refusal(err), Detail: clip(err.Error())}
+}
+
+// ask is nodeQueue.ask, for a client.
+func (s *session) ask(ctx context.Context, q *nodeQueue, c queue.Command) (queue.Effect, *wire.Error) {
+	e, err := q.ask(ctx, c)
+	if err != nil && err.Code == wire.LedElsewhere && err.To == nil {
+		err = s.node.away(q)
+	}
+	return e, err
+}
