@@ -60,14 +60,22 @@ func (n *Node) AdminAddr() net.Addr { return n.adminAddr }
 // Mutate implements admin.Node.
 func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, error) {
 	m.At = time.Now().UnixMilli()
-	if m.Queue != nil && m.Queue.Limits.MessageBytes > uint64(n.c.MessageMax) {
-		return control.Result{Err: &control.Error{
-			Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: "spec.limits.messageBytes",
-			Message: fmt.Sprintf("%d: this node takes messages of at most %d bytes; its file says so as messageMax",
-				m.Queue.Limits.MessageBytes, n.c.MessageMax),
-		}}, nil
+	if err := n.tooLarge(&m); err != nil {
+		return control.Result{Err: err}, nil
 	}
 	return n.registry.propose(ctx, control.Command{Mutation: &m})
+}
+
+// tooLarge refuses a queue whose messages this node would not take.
+func (n *Node) tooLarge(m *control.Mutation) *control.Error {
+	if m.Queue == nil || m.Queue.Limits.MessageBytes <= uint64(n.c.MessageMax) {
+		return nil
+	}
+	return &control.Error{
+		Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: "spec.limits.messageBytes",
+		Message: fmt.Sprintf("%d: this node takes messages of at most %d bytes; its file says so as messageMax",
+			m.Queue.Limits.MessageBytes, n.c.MessageMax),
+	}
 }
 
 // MakeQueue applies a queue and waits until its spec is true. A refusal is a *control.Error; what keeps
@@ -93,8 +101,21 @@ func (n *Node) admitted(c control.Queue) bool {
 	return q != nil && q.serves.Load()
 }
 
+// Try implements admin.Node.
+func (n *Node) Try(m control.Mutation) control.Result {
+	m.At = time.Now().UnixMilli()
+	if err := n.tooLarge(&m); err != nil {
+		return control.Result{Err: err}
+	}
+	return n.registry.try(m)
+}
+
 // Registry implements admin.Node.
-func (n *Node) Registry() admin.Registry { return n.registry.copy() }
+func (n *Node) Registry() admin.Registry {
+	r := n.registry.copy()
+	r.Nodes = n.members()
+	return r
+}
 
 // Live implements admin.Node.
 func (n *Node) Live(uid uint64) (admin.Live, bool) {

@@ -40,6 +40,7 @@ type registry struct {
 	flushed  raftstore.Index
 	halted   error          // guarded by mu
 	copied   admin.Registry // guarded by mu; as of its version, never changed
+	history  history        // guarded by mu
 	moved    chan struct{}  // guarded by mu; closed when something has changed
 }
 
@@ -202,6 +203,7 @@ func (r *registry) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.
 			panic("bug: broker: control log: " + err.Error())
 		}
 		result := r.state.Apply(uint64(i), c)
+		r.history.note(uint64(i), c, madeBy(result, uint64(i)), result)
 		if r.underWay != nil && r.underWay.index == i {
 			r.underWay.result = result
 			r.underWay.command, r.underWay.own = nil, &c
@@ -274,6 +276,7 @@ func (r *registry) Restore(s raftstore.Source) error {
 	}
 	r.mu.Lock()
 	r.state = state
+	r.history = history{from: state.Version()}
 	r.mu.Unlock()
 	return nil
 }

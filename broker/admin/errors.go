@@ -8,6 +8,7 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/wire"
+	"weida/raftstore"
 )
 
 // ErrorBody is the body of every refusal.
@@ -132,4 +133,21 @@ func notAnswered(err error) *refusal {
 		text = info.Meaning + " " + strings.TrimSuffix(e.Detail, ".") + ". " + info.Remedy
 	}
 	return refuse(status, code, "%s [E%d]", text, uint64(e.Code))
+}
+
+// groupCode is the code of a group's refusal to change.
+func groupCode(err error) (wire.Code, bool) {
+	var elsewhere *raftstore.NotLeaderError
+	var never *raftstore.ChangeError
+	switch {
+	case errors.Is(err, raftstore.ErrChangePending):
+		return wire.ChangePending, true
+	case errors.Is(err, raftstore.ErrNoGroup):
+		return wire.NoGroup, true
+	case errors.As(err, &elsewhere):
+		return wire.NotLeader, true
+	case errors.As(err, &never):
+		return wire.Unsafe, true
+	}
+	return 0, false
 }

@@ -7,12 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"weida/broker/wire"
 )
 
 // Options of a handler. The zero value works.
@@ -60,6 +57,11 @@ type handler struct {
 	parsing  sync.Mutex    // held while a large body is parsed
 	door     door
 	metrics  metrics
+	routes   []route
+	watches  atomic.Int64
+	stalls   stalls
+	seen     fetches
+	api      described
 	outcomes [outcomesEnd]atomic.Uint64
 }
 
@@ -82,6 +84,7 @@ func NewHandler(n Node, o Options) http.Handler {
 	o = o.withDefaults()
 	h := &handler{node: n, o: o, mutating: make(chan struct{}, o.MutationsMax), door: door{log: o.Log, now: time.Now}}
 	h.metrics = newMetrics(h)
+	h.routes = h.routesOf()
 	return h
 }
 
@@ -138,59 +141,6 @@ var answerHeaders = map[string]string{
 	"Referrer-Policy":              "no-referrer",
 	"X-Content-Type-Options":       "nosniff",
 	"X-Frame-Options":              "DENY",
-}
-
-// route finds what answers. The path is looked at as it was sent: a name may hold an escaped slash, and a path is
-// never cleaned, because "." and ".." are names too.
-func (h *handler) route(w http.ResponseWriter, r *http.Request) error {
-	path := r.URL.EscapedPath()
-	if under, ok := strings.CutPrefix(path, "/v1/"); ok {
-		first, name, named := strings.Cut(under, "/")
-		switch {
-		case first == "queues":
-			return h.resource(w, r, queues, name, named)
-		case first == "connectors":
-			return h.resource(w, r, connectors, name, named)
-		case first == "status" && !named:
-			return get(w, r, h.status)
-		}
-	}
-	switch path {
-	case "/livez":
-		return get(w, r, h.livez)
-	case "/readyz":
-		return get(w, r, h.readyz)
-	case "/metrics":
-		return get(w, r, h.metrics.sums)
-	case "/metrics/queues":
-		return get(w, r, h.metrics.queues)
-	case "/version":
-		return get(w, r, h.version)
-	}
-	if _, ok := pages[path]; ok {
-		return get(w, r, page)
-	}
-	if h.o.Profile && strings.HasPrefix(path, profilePath) {
-		return get(w, r, profile)
-	}
-	return refuse(http.StatusNotFound, wire.BadRequest, "there is no %s here", clip(path))
-}
-
-// get calls f for a method that reads.
-func get(w http.ResponseWriter, r *http.Request, f func(http.ResponseWriter, *http.Request) error) error {
-	if reads(r) {
-		return f(w, r)
-	}
-	return wrongMethod(r, "GET, HEAD")
-}
-
-func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
-
-func wrongMethod(r *http.Request, allow string) error {
-	no := refuse(http.StatusMethodNotAllowed, wire.BadRequest, "%s is not for %s, only %s", clip(r.Method),
-		clip(r.URL.EscapedPath()), allow)
-	no.allow = allow
-	return no
 }
 
 // query reads the query's parameters, each of them known and standing at most once.

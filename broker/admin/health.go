@@ -17,27 +17,22 @@ type HealthBody struct {
 	Problems []Problem `json:"problems"`
 }
 
-func (h *handler) livez(w http.ResponseWriter, r *http.Request) error {
-	return answerHealth(w, r, h.node.Health().Alive)
+func (h *handler) livez(w http.ResponseWriter, c *call) error {
+	return answerHealth(w, c, h.node.Health().Alive)
 }
 
 // readyz shows what keeps traffic away; a node that has to be restarted is not ready either.
-func (h *handler) readyz(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) readyz(w http.ResponseWriter, c *call) error {
 	health := h.node.Health()
-	return answerHealth(w, r, append(append([]Problem(nil), health.Alive...), health.Ready...))
+	return answerHealth(w, c, append(append([]Problem(nil), health.Alive...), health.Ready...))
 }
 
-func answerHealth(w http.ResponseWriter, r *http.Request, problems []Problem) error {
-	q, err := query(r, "verbose")
-	if err != nil {
-		return err
-	}
-	_, verbose := q["verbose"]
+func answerHealth(w http.ResponseWriter, c *call, problems []Problem) error {
 	status := http.StatusOK
 	if len(problems) > 0 {
 		status = http.StatusServiceUnavailable
 	}
-	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+	if strings.Contains(c.Header.Get("Accept"), "application/json") {
 		body := HealthBody{OK: len(problems) == 0, Problems: problems}
 		if problems == nil {
 			body.Problems = []Problem{}
@@ -45,7 +40,7 @@ func answerHealth(w http.ResponseWriter, r *http.Request, problems []Problem) er
 		writeJSON(w, status, body)
 		return nil
 	}
-	write(w, status, "text/plain; charset=utf-8", healthText(problems, verbose))
+	write(w, status, textKind, healthText(problems, c.given("verbose")))
 	return nil
 }
 
@@ -69,7 +64,7 @@ func healthText(problems []Problem, verbose bool) []byte {
 	return []byte(b.String())
 }
 
-func (h *handler) version(w http.ResponseWriter, _ *http.Request) error {
+func (h *handler) version(w http.ResponseWriter, _ *call) error {
 	writeJSON(w, http.StatusOK, h.o.Version)
 	return nil
 }
@@ -131,10 +126,7 @@ func (s *Sums) add(l Live) {
 	s.Producers += l.Producers
 }
 
-func (h *handler) status(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
-		return err
-	}
+func (h *handler) status(w http.ResponseWriter, _ *call) error {
 	reg, health := h.node.Registry(), h.node.Health()
 	s := Status{
 		Node: h.o.Node, Version: h.o.Version, ResourceVersion: reg.Version,

@@ -49,27 +49,21 @@ func (l scrapeLog) Println(v ...any) {
 	}
 }
 
-func (m *metrics) sums(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "queues")
+func (m *metrics) sums(w http.ResponseWriter, c *call) error {
+	each, err := c.flag("queues")
 	if err != nil {
 		return err
 	}
-	switch v, ok := q["queues"]; {
-	case !ok || v == "0":
-		m.byDefault.ServeHTTP(w, r)
-	case v == "1":
-		m.withQueues.ServeHTTP(w, r)
-	default:
-		return bad("queues is 0 or 1, not %q", clip(v))
+	if each {
+		m.withQueues.ServeHTTP(w, c.Request)
+	} else {
+		m.byDefault.ServeHTTP(w, c.Request)
 	}
 	return nil
 }
 
-func (m *metrics) queues(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
-		return err
-	}
-	m.queuesAlone.ServeHTTP(w, r)
+func (m *metrics) queues(w http.ResponseWriter, c *call) error {
+	m.queuesAlone.ServeHTTP(w, c.Request)
 	return nil
 }
 

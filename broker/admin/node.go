@@ -6,25 +6,65 @@ import (
 	"weida/broker/control"
 )
 
-// Node is what the handlers need of a broker node. All methods may be called from any goroutine; only
-// Mutate and Purge wait.
+// Node is what the handlers need of a broker node. All methods may be called from any goroutine; only those with a
+// context wait.
 type Node interface {
 	// Mutate proposes a mutation and waits for its entry. A refusal is in the result; an error is a
 	// *wire.Error: not done (stopping, read only, disk full), or indeterminate.
 	Mutate(ctx context.Context, m control.Mutation) (control.Result, error)
+	// Try is the result that a mutation would have as of now; nothing is proposed.
+	Try(m control.Mutation) control.Result
 	// Registry is the committed registry as of now.
 	Registry() Registry
+	// Changes are those behind a version, oldest first and at most so many, but never a part of one entry's. False says
+	// that some behind it are not held any more.
+	Changes(after uint64, most int) ([]Change, bool)
+	// Moved is closed when the registry may have changed after the call.
+	Moved() <-chan struct{}
+	// Done is closed when the node takes no more work.
+	Done() <-chan struct{}
 	// Live is what this node knows of a queue's run time, by uid; false if it does not serve it.
 	Live(uid uint64) (Live, bool)
 	// Health is the node's own judgement.
 	Health() Health
 	// Counters are the node's counters since it started.
 	Counters() Counters
+	// Local is what this node knows of its groups.
+	Local() Facts
+	// Others asks the other nodes for what they know of theirs; who does not answer before ctx ends says why.
+	Others(ctx context.Context) []Facts
+	// ChangeNode proposes a change of the members and waits for its entry. A refusal is in the result; errors are as of
+	// Mutate.
+	ChangeNode(ctx context.Context, c NodeChange) (NodeResult, error)
+	// Transfer asks a group's leader to let another node lead; unless stay is set also one on another node. Errors are
+	// of raftstore.Group's Reconfigure, or a *wire.Error.
+	Transfer(ctx context.Context, group, to uint64, stay bool) error
 }
+
+// Change is one resource that an entry of the control log made, changed or took away.
+type Change struct {
+	Version uint64
+	Type    EventType
+	Kind    control.Kind
+	Object  any // as it stands behind the entry; of a deletion, as it stood
+}
+
+// EventType says what became of a resource.
+type EventType string
+
+// The types of changes, and the two events of a watch that are about none.
+const (
+	Added    EventType = "added"
+	Modified EventType = "modified"
+	Deleted  EventType = "deleted"
+	Progress EventType = "progress" // everything up to this version was told
+	Ended    EventType = "ended"    // the watch ends, the error says why
+)
 
 // Registry is a copy of all resources, sorted by name. Version is the control log's last applied index.
 type Registry struct {
 	Version    uint64
+	Nodes      []Member
 	Queues     []control.Queue
 	Connectors []control.Connector
 }

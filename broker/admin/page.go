@@ -23,8 +23,8 @@ var pages = map[string]struct{ file, kind string }{
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func page(w http.ResponseWriter, r *http.Request) error {
-	p := pages[r.URL.EscapedPath()]
+func page(w http.ResponseWriter, c *call) error {
+	p := pages[c.URL.EscapedPath()]
 	body, err := pageFiles.ReadFile(p.file)
 	if err != nil {
 		panic("bug: admin: " + err.Error())

@@ -12,7 +12,14 @@ type request[Spec any] struct {
 	Status   ignored      `json:"status,omitzero"`
 	Live     ignored      `json:"live,omitzero"`
 	Changed  ignored      `json:"changed,omitzero"`
+	DryRun   ignored      `json:"dryRun,omitzero"`
 }
+
+// QueueRequest and ConnectorRequest are what a client may send to make or change one.
+type (
+	QueueRequest     = request[control.QueueSpec]
+	ConnectorRequest = request[control.ConnectorSpec]
+)
 
 type requestMeta struct {
 	Name            string `json:"name,omitempty"`

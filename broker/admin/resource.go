@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"sort"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"weida/broker/control"
 	"weida/broker/wire"
@@ -28,6 +25,7 @@ type Queue struct {
 	control.Queue
 	Live    *Live `json:"live"`              // nil: this node does not serve it
 	Changed *bool `json:"changed,omitempty"` // of a mutation's answer
+	DryRun  *bool `json:"dryRun,omitempty"`  // of an answer that says what would be
 }
 
 // Connector is a connector as it is answered.
@@ -35,46 +33,57 @@ type Connector struct {
 	control.Connector
 	Live    *Live `json:"live"`              // nil: this node does not serve it
 	Changed *bool `json:"changed,omitempty"` // of a mutation's answer
+	DryRun  *bool `json:"dryRun,omitempty"`  // of an answer that says what would be
 }
 
-// gone is the answer to a deletion that left nothing.
-type gone struct {
+// Gone is the answer to a deletion that left nothing.
+type Gone struct {
 	Kind     control.Kind     `json:"kind"`
 	Metadata control.Metadata `json:"metadata"`
 	Changed  bool             `json:"changed"`
+	DryRun   *bool            `json:"dryRun,omitempty"`
+}
+
+// List is the resources of one kind, or a part of them.
+type List[T any] struct {
+	Kind            string `json:"kind"`
+	ResourceVersion uint64 `json:"resourceVersion"` // a watch goes on behind it
+	Items           []T    `json:"items"`
+	Next            string `json:"next,omitempty"` // name of the last item, where more follow
 }
 
 // kind is one kind of resource with its ways through the registry.
 type kind struct {
-	kind  control.Kind
-	list  string // the kind of a list of them
-	count func(*Registry) int
-	meta  func(*Registry, int) *control.Metadata
-	view  func(Node, *Registry, int) any
+	kind   control.Kind
+	plural string // in paths
+	list   string // the kind of a list of them
+	count  func(*Registry) int
+	meta   func(*Registry, int) *control.Metadata
+	view   func(Node, *Registry, int) any
 }
 
 var queues = kind{
-	kind:  control.KindQueue,
+	kind: control.KindQueue, plural: "queues",
 	list:  "QueueList",
 	count: func(r *Registry) int { return len(r.Queues) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Queues[i].Metadata },
-	view:  func(n Node, r *Registry, i int) any { return viewQueue(n, &r.Queues[i], nil) },
+	view:  func(n Node, r *Registry, i int) any { return viewQueue(n, &r.Queues[i], answerOf{}) },
 }
 
 var connectors = kind{
-	kind:  control.KindConnector,
+	kind: control.KindConnector, plural: "connectors",
 	list:  "ConnectorList",
 	count: func(r *Registry) int { return len(r.Connectors) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Connectors[i].Metadata },
-	view:  func(n Node, r *Registry, i int) any { return viewConnector(n, &r.Connectors[i], nil) },
+	view:  func(n Node, r *Registry, i int) any { return viewConnector(n, &r.Connectors[i], answerOf{}) },
 }
 
-func viewQueue(n Node, q *control.Queue, changed *bool) *Queue {
-	return &Queue{Queue: *q, Live: live(n, q.Metadata.UID), Changed: changed}
+func viewQueue(n Node, q *control.Queue, how answerOf) *Queue {
+	return &Queue{Queue: *q, Live: live(n, q.Metadata.UID), Changed: how.changed, DryRun: how.dry}
 }
 
-func viewConnector(n Node, c *control.Connector, changed *bool) *Connector {
-	return &Connector{Connector: *c, Live: live(n, c.Metadata.UID), Changed: changed}
+func viewConnector(n Node, c *control.Connector, how answerOf) *Connector {
+	return &Connector{Connector: *c, Live: live(n, c.Metadata.UID), Changed: how.changed, DryRun: how.dry}
 }
 
 func live(n Node, uid uint64) *Live {
@@ -100,55 +109,18 @@ func (h *handler) now(k kind, name string) any {
 	return nil
 }
 
-// resource answers for one kind. segment is the rest of the path behind the kind, present if named.
-func (h *handler) resource(w http.ResponseWriter, r *http.Request, k kind, segment string, named bool) error {
-	if !named {
-		switch {
-		case reads(r):
-			return h.all(w, r, k)
-		case r.Method == http.MethodPost:
-			return h.put(w, r, k, control.Create, nil)
-		}
-		return wrongMethod(r, "GET, HEAD, POST")
-	}
-	name, err := unescape(segment)
-	if err != nil {
-		return err
-	}
-	switch {
-	case reads(r):
-		return h.one(w, r, k, name)
-	case r.Method == http.MethodPut:
-		return h.put(w, r, k, control.Apply, &name)
-	case r.Method == http.MethodDelete:
-		return h.remove(w, r, k, name)
-	}
-	return wrongMethod(r, "GET, HEAD, PUT, DELETE")
-}
-
-func unescape(segment string) (string, error) {
-	if strings.Contains(segment, "/") {
-		return "", bad("a name is one segment of the path: write / in it as %%2F")
-	}
-	name, err := url.PathUnescape(segment)
+// all answers a list, item by item, so that a long one is not held twice.
+func (h *handler) all(w http.ResponseWriter, c *call, k kind) error {
+	watch, err := c.flag("watch")
 	switch {
 	case err != nil:
-		return "", bad("the name in the path cannot be read: %v", err)
-	case name == "":
-		return "", bad("the name in the path is empty")
-	case !utf8.ValidString(name):
-		return "", bad("the name in the path is not UTF-8")
-	}
-	return name, nil
-}
-
-// all answers a list, item by item, so that a long one is not held twice.
-func (h *handler) all(w http.ResponseWriter, r *http.Request, k kind) error {
-	q, err := query(r, "limit", "after")
-	if err != nil {
 		return err
+	case watch:
+		return h.watch(w, c, k)
+	case c.given("resourceVersion"):
+		return bad("resourceVersion goes with watch=1")
 	}
-	reg := h.node.Registry()
+	q, reg := c.query, h.node.Registry()
 	from, to := 0, k.count(&reg)
 	if after, ok := q["after"]; ok {
 		var found bool
@@ -190,38 +162,35 @@ func (h *handler) all(w http.ResponseWriter, r *http.Request, k kind) error {
 	return nil
 }
 
-func (h *handler) one(w http.ResponseWriter, r *http.Request, k kind, name string) error {
-	if _, err := query(r); err != nil {
-		return err
-	}
-	v := h.now(k, name)
+func (h *handler) one(w http.ResponseWriter, c *call, k kind) error {
+	v := h.now(k, c.name)
 	if v == nil {
-		return refuse(http.StatusNotFound, wire.NoSuchResource, "%s %q", k.kind, clip(name))
+		return refuse(http.StatusNotFound, wire.NoSuchResource, "%s %q", k.kind, clip(c.name))
 	}
 	writeJSON(w, http.StatusOK, v)
 	return nil
 }
 
 // put answers an apply, whose name is in the path, or a create, whose name is in the body.
-func (h *handler) put(w http.ResponseWriter, r *http.Request, k kind, verb control.Verb, name *string) error {
-	q, err := query(r, "expectedVersion")
+func (h *handler) put(w http.ResponseWriter, c *call, k kind, verb control.Verb) error {
+	expected, err := version(c.query)
 	if err != nil {
 		return err
 	}
-	expected, err := version(q)
-	if err != nil {
-		return err
+	var name *string
+	if verb == control.Apply {
+		name = &c.name
 	}
 	done, err := h.begin()
 	if err != nil {
 		return err
 	}
 	defer done()
-	m, err := h.decode(w, r, verb, k.kind, name, expected)
+	m, err := h.decode(w, c.Request, verb, k.kind, name, expected)
 	if err != nil {
 		return err
 	}
-	return h.mutate(w, r, k, m)
+	return h.mutate(w, c, k, m)
 }
 
 // decode reads a request's body. Large ones are parsed one at a time, and their memory is used again: many at once must
@@ -249,16 +218,13 @@ func (h *handler) decode(w http.ResponseWriter, r *http.Request, verb control.Ve
 // bodyMemory holds *bytes.Buffer. Nothing that is made of a body refers to its bytes.
 var bodyMemory = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-func (h *handler) remove(w http.ResponseWriter, r *http.Request, k kind, name string) error {
-	q, err := query(r, "expectedVersion", "drainDeadline")
-	if err != nil {
+func (h *handler) remove(w http.ResponseWriter, c *call, k kind) error {
+	m := control.Mutation{Verb: control.Delete, Kind: k.kind, Name: c.name}
+	var err error
+	if m.Expected, err = version(c.query); err != nil {
 		return err
 	}
-	m := control.Mutation{Verb: control.Delete, Kind: k.kind, Name: name}
-	if m.Expected, err = version(q); err != nil {
-		return err
-	}
-	if text, ok := q["drainDeadline"]; ok {
+	if text, ok := c.query["drainDeadline"]; ok {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
 			return bad("drainDeadline is a duration such as 30s or 5m, not %q", clip(text))
@@ -270,14 +236,14 @@ func (h *handler) remove(w http.ResponseWriter, r *http.Request, k kind, name st
 		return err
 	}
 	defer done()
-	body, err := readBody(w, r, new(bytes.Buffer))
+	body, err := readBody(w, c.Request, new(bytes.Buffer))
 	if err != nil {
 		return err
 	}
 	if len(body) != 0 {
 		return wrongField("", "a deletion takes no body")
 	}
-	return h.mutate(w, r, k, m)
+	return h.mutate(w, c, k, m)
 }
 
 // version is the expected version of a query, nil where there is none.
@@ -326,10 +292,17 @@ func readBody(w http.ResponseWriter, r *http.Request, memory *bytes.Buffer) ([]b
 }
 
 // mutate proposes a mutation and answers what became of it.
-func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m control.Mutation) error {
-	ctx, cancel := context.WithTimeout(r.Context(), h.o.MutationTime)
+func (h *handler) mutate(w http.ResponseWriter, c *call, k kind, m control.Mutation) error {
+	dry, err := c.flag("dryRun")
+	if err != nil {
+		return err
+	}
+	if dry {
+		return h.answer(w, h.node.Try(m), m, true)
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), h.o.MutationTime)
 	defer cancel()
-	log := h.o.Log.With("verb", m.Verb, "kind", m.Kind, "name", clip(m.Name), "from", r.RemoteAddr)
+	log := h.o.Log.With("verb", m.Verb, "kind", m.Kind, "name", clip(m.Name), "from", c.RemoteAddr)
 	res, err := h.node.Mutate(ctx, m)
 	if err != nil {
 		no := notAnswered(err)
@@ -345,16 +318,29 @@ func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m contr
 	if res.Err != nil {
 		h.outcomes[outcomeRefused].Add(1)
 		log.Info("admin mutation refused", "reason", res.Err.Reason)
-		now, _ := h.result(&res, nil)
+	} else {
+		h.outcomes[outcomeDone].Add(1)
+		log.Info("admin mutation done", "changed", res.Changed)
+	}
+	return h.answer(w, res, m, false)
+}
+
+// answer tells what a mutation did, or would do if it is dry.
+func (h *handler) answer(w http.ResponseWriter, res control.Result, m control.Mutation, dry bool) error {
+	if res.Err != nil {
+		now, _ := h.result(&res, answerOf{})
 		return refusedBy(res.Err, now)
 	}
-	h.outcomes[outcomeDone].Add(1)
-	log.Info("admin mutation done", "changed", res.Changed)
-	view, meta := h.result(&res, &res.Changed)
+	how := answerOf{changed: &res.Changed}
+	if dry {
+		how.dry = &dry
+	}
+	view, meta := h.result(&res, how)
 	status := http.StatusOK
 	switch {
 	case meta == nil: // deleted, and nothing is left to show
-		view = gone{m.Kind, control.Metadata{Name: m.Name}, res.Changed}
+		view = Gone{m.Kind, control.Metadata{Name: m.Name}, res.Changed, how.dry}
+	case dry:
 	case meta.DeletionTimestamp != 0:
 		status = http.StatusAccepted
 	case res.Changed && meta.UID == meta.ResourceVersion: // made by the entry that changed it last
@@ -364,13 +350,16 @@ func (h *handler) mutate(w http.ResponseWriter, r *http.Request, k kind, m contr
 	return nil
 }
 
+// answerOf is what an answer to a mutation has besides the resource; nil is not shown.
+type answerOf struct{ changed, dry *bool }
+
 // result is the resource that stands after a mutation, also after a refused one; nil if there is none.
-func (h *handler) result(res *control.Result, changed *bool) (view any, meta *control.Metadata) {
+func (h *handler) result(res *control.Result, how answerOf) (view any, meta *control.Metadata) {
 	switch {
 	case res.Queue != nil:
-		return viewQueue(h.node, res.Queue, changed), &res.Queue.Metadata
+		return viewQueue(h.node, res.Queue, how), &res.Queue.Metadata
 	case res.Connector != nil:
-		return viewConnector(h.node, res.Connector, changed), &res.Connector.Metadata
+		return viewConnector(h.node, res.Connector, how), &res.Connector.Metadata
 	}
 	return nil, nil
 }

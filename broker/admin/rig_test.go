@@ -25,12 +25,24 @@ type rig struct {
 	live     map[uint64]Live
 	health   Health
 	counters Counters
+	nodes    []Member
+	history  []Change
+	from     uint64 // the oldest version that a watch may begin behind
+	moved    chan struct{}
+	done     chan struct{}
+	local    Facts
+	others   []Facts
+	change   func(NodeChange) (NodeResult, error)
+	transfer func(group, to uint64) error
 	before   func(context.Context) error // in place of proposing, if it returns an error
 	after    func(context.Context) error // in place of answering, once it is applied
 }
 
 func newRig(t *testing.T, o Options) *rig {
-	r := &rig{t: t, state: control.NewState(), index: 4, live: make(map[uint64]Live)}
+	r := &rig{
+		t: t, state: control.NewState(), index: 4, live: make(map[uint64]Live), moved: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	r.h = NewHandler(r, o)
 	return r
 }
@@ -57,13 +69,85 @@ func (r *rig) Mutate(ctx context.Context, m control.Mutation) (control.Result, e
 // apply takes one entry; the caller holds mu or is alone.
 func (r *rig) apply(c control.Command) control.Result {
 	r.index++
-	return r.state.Apply(r.index, c)
+	was := r.state
+	_, before := was.QueueOf(r.uidOf(c))
+	res := r.state.Apply(r.index, c)
+	if res.Err == nil && res.Changed && res.Queue != nil {
+		typ := Modified
+		switch {
+		case c.Remove != nil:
+			typ = Deleted
+		case !before:
+			typ = Added
+		}
+		r.history = append(r.history, Change{r.index, typ, control.KindQueue, res.Queue})
+	}
+	close(r.moved)
+	r.moved = make(chan struct{})
+	return res
 }
+
+// uidOf is the queue that a command is about, 0 if it is not there yet.
+func (r *rig) uidOf(c control.Command) uint64 {
+	switch {
+	case c.Mutation != nil:
+		if q, ok := r.state.Queue(c.Mutation.Name); ok {
+			return q.Metadata.UID
+		}
+	case c.Observe != nil:
+		return c.Observe.UID
+	case c.Remove != nil:
+		return c.Remove.UID
+	}
+	return 0
+}
+
+func (r *rig) Try(m control.Mutation) control.Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.At = 1700000000000
+	s, err := control.Restore(r.state.Snapshot())
+	if err != nil {
+		panic(err)
+	}
+	return s.Apply(r.index+1, control.Command{Mutation: &m})
+}
+
+func (r *rig) Changes(after uint64, most int) ([]Change, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if after < r.from {
+		return nil, false
+	}
+	var list []Change
+	for _, c := range r.history {
+		if c.Version > after && (len(list) < most || list[len(list)-1].Version == c.Version) {
+			list = append(list, c)
+		}
+	}
+	return list, true
+}
+
+func (r *rig) Moved() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moved
+}
+
+func (r *rig) Done() <-chan struct{}          { return r.done }
+func (r *rig) Local() Facts                   { return r.local }
+func (r *rig) Others(context.Context) []Facts { return r.others }
+
+func (r *rig) ChangeNode(_ context.Context, c NodeChange) (NodeResult, error) { return r.change(c) }
+
+func (r *rig) Transfer(_ context.Context, group, to uint64, _ bool) error { return r.transfer(group, to) }
 
 func (r *rig) Registry() Registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Registry{Version: r.state.Version(), Queues: r.state.Queues(), Connectors: r.state.Connectors()}
+	return Registry{
+		Version: r.state.Version(), Nodes: r.nodes, Queues: r.state.Queues(), Connectors: r.state.Connectors(),
+	}
 }
 
 func (r *rig) Live(uid uint64) (Live, bool) {

@@ -1,0 +1,324 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"weida/broker/control"
+)
+
+// Cluster is what is known of all groups at one moment: the registry of the node that looks, and the facts of those that
+// answered. What follows from it is computed, nothing is asked.
+type Cluster struct {
+	Now      int64 // milliseconds since 1970
+	Registry Registry
+	Facts    []Facts
+}
+
+const (
+	// heardMax is how long ago a voter's last answer may be for it to count as there, in milliseconds: more than an
+	// election takes.
+	heardMax = 5_000
+	// stalledMax is for how long a group may have something waiting and commit nothing, in milliseconds.
+	stalledMax = 5_000
+)
+
+// GroupHealth says in one word how a group is, the worst last.
+type GroupHealth string
+
+// The healths.
+const (
+	Healthy     GroupHealth = "healthy"
+	Changing    GroupHealth = "changing"    // its members are being changed
+	Degraded    GroupHealth = "degraded"    // it takes messages, and something is missing
+	Unknown     GroupHealth = "unknown"     // whoever would know did not answer
+	Unavailable GroupHealth = "unavailable" // it takes no messages
+)
+
+var healths = []GroupHealth{Healthy, Changing, Degraded, Unknown, Unavailable}
+
+// GroupState is where one group stands, as its leader or owner sees it.
+type GroupState struct {
+	Group      string      `json:"group"` // control, or queue/NAME
+	ID         uint64      `json:"id"`
+	Health     GroupHealth `json:"health"`
+	Why        string      `json:"why"`        // it is not healthy, "" if it is
+	Remedy     string      `json:"remedy"`     // what to do about it
+	Leader     string      `json:"leader"`     // name of the leader's or owner's node, "" if it is not known
+	LeaderNode uint64      `json:"leaderNode"` // its number, 0 if it is not known
+	Term       uint64      `json:"term"`
+	Factor     int         `json:"factor"` // voters wanted
+	InStep     int         `json:"inStep"` // voters that answer and are at most a moment behind
+	// BehindEntries and BehindMS are of the voter that is furthest behind; -1 is not known.
+	BehindEntries int64  `json:"behindEntries"`
+	BehindMS      int64  `json:"behindMs"`
+	Committed     uint64 `json:"committed"` // index
+	Waiting       uint64 `json:"waiting"`
+	StalledMS     int64  `json:"stalledMs"`
+	// CommittedVoters and CurrentVoters are nodes by number.
+	CommittedVoters []uint64 `json:"committedVoters"`
+	CurrentVoters   []uint64 `json:"currentVoters"`
+	Changing        bool     `json:"changing"` // the two differ, or the configuration is joint
+}
+
+// view is one group with all that is known of it.
+type view struct {
+	name   string
+	id     uint64
+	queue  *control.Queue // nil of the control group
+	factor int
+	leader *Group // of the node that leads or owns it; nil if none says so
+	node   *Facts // that of the leader
+	// hint is a group that names a leader that did not answer; nil if there is none.
+	hint *Group
+}
+
+// ControlName is what the control group is called.
+const ControlName = "control"
+
+// QueueGroup is what a queue's group is called.
+func QueueGroup(name string) string { return "queue/" + name }
+
+// controlID is the group id of the control log.
+const controlID = 1
+
+// views are all groups: the control group, then the queues by name.
+func (c *Cluster) views() []*view {
+	byID := make(map[uint64]*view, len(c.Registry.Queues)+1)
+	list := []*view{{name: ControlName, id: controlID, factor: c.controlFactor()}}
+	for i := range c.Registry.Queues {
+		q := &c.Registry.Queues[i]
+		list = append(list, &view{
+			name: QueueGroup(q.Metadata.Name), id: q.Metadata.UID, queue: q, factor: q.Spec.Replicas,
+		})
+	}
+	for _, v := range list {
+		byID[v.id] = v
+	}
+	for i := range c.Facts {
+		for j := range c.Facts[i].Groups {
+			g := &c.Facts[i].Groups[j]
+			if v := byID[g.ID]; v != nil {
+				v.see(&c.Facts[i], g)
+			}
+		}
+	}
+	return list
+}
+
+func (c *Cluster) controlFactor() int {
+	n := 0
+	for _, m := range c.Registry.Nodes {
+		if m.Status.Voter && m.Status.State != MemberRemoved {
+			n++
+		}
+	}
+	return max(n, 1)
+}
+
+// see takes one replica's word. Of two leaders the one of the higher term counts.
+func (v *view) see(f *Facts, g *Group) {
+	switch {
+	case g.Role == RoleLeader || g.Role == RoleOwner:
+		if v.leader == nil || g.Term > v.leader.Term {
+			v.leader, v.node = g, f
+		}
+	case g.Replication != nil && g.Replication.LeaderNode != 0:
+		if v.hint == nil || g.Term > v.hint.Term {
+			v.hint = g
+		}
+	}
+}
+
+// Groups are the states of all groups, the worst first.
+func (c *Cluster) Groups() []GroupState {
+	views := c.views()
+	list := make([]GroupState, 0, len(views))
+	for _, v := range views {
+		list = append(list, c.state(v))
+	}
+	slices.SortStableFunc(list, func(a, b GroupState) int {
+		return cmp.Or(
+			-cmp.Compare(slices.Index(healths, a.Health), slices.Index(healths, b.Health)),
+			-cmp.Compare(a.BehindMS, b.BehindMS), -cmp.Compare(a.BehindEntries, b.BehindEntries),
+			cmp.Compare(a.Group, b.Group),
+		)
+	})
+	return list
+}
+
+// state judges one group.
+func (c *Cluster) state(v *view) GroupState {
+	s := GroupState{
+		Group: v.name, ID: v.id, Health: Healthy, Factor: v.factor, BehindEntries: -1, BehindMS: -1,
+		CommittedVoters: []uint64{}, CurrentVoters: []uint64{},
+	}
+	g := v.leader
+	if g == nil {
+		c.leaderless(v, &s)
+		return s
+	}
+	s.Leader, s.LeaderNode, s.Term = c.nameOf(v.node), v.node.Node, g.Term
+	s.Committed, s.Waiting, s.StalledMS = g.Committed, g.Waiting, g.StalledMS
+	if r := g.Replication; r != nil {
+		s.CommittedVoters, s.CurrentVoters = voterNodes(r.CommittedMembers), voterNodes(r.CurrentMembers)
+		s.Changing = changing(r)
+		s.follow(g)
+	} else {
+		s.InStep, s.BehindEntries, s.BehindMS = 1, 0, 0
+		s.CommittedVoters, s.CurrentVoters = []uint64{s.LeaderNode}, []uint64{s.LeaderNode}
+	}
+	s.judge(g)
+	return s
+}
+
+// follow adds up how far the voters are.
+func (s *GroupState) follow(g *Group) {
+	for _, f := range g.Replication.Followers {
+		if f.Learner {
+			continue
+		}
+		if inStep(g, f) {
+			s.InStep++
+		}
+		if f.Replica.Replica == g.Replication.Self {
+			continue
+		}
+		behind := int64(-1)
+		if f.HeardMS >= 0 {
+			behind = max(int64(g.Written)-int64(f.Match), 0)
+		}
+		s.BehindEntries = worst(s.BehindEntries, behind)
+		ms := f.CaughtUpMS
+		if behind == 0 {
+			ms = 0
+		}
+		s.BehindMS = worst(s.BehindMS, ms)
+	}
+	if len(g.Replication.Followers) == 1 {
+		s.BehindEntries, s.BehindMS = 0, 0
+	}
+}
+
+// worst is the larger of two distances. One that is not known hides none that is.
+func worst(a, b int64) int64 { return max(a, b) }
+
+// inStep says whether a member can be counted on: it answers, and it is being kept up, not brought up.
+func inStep(g *Group, f Follower) bool {
+	if f.Replica.Replica == g.Replication.Self {
+		return g.Trouble == ""
+	}
+	return f.HeardMS >= 0 && f.HeardMS <= heardMax && f.State == "replicate"
+}
+
+func changing(r *Replication) bool {
+	return r.Joint || !slices.Equal(members(r.CommittedMembers), members(r.CurrentMembers))
+}
+
+// members are a configuration's replicas in order, so that two can be compared.
+func members(list []Replica) []Replica {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b Replica) int { return cmp.Compare(a.Replica, b.Replica) })
+	return list
+}
+
+func voterNodes(list []Replica) []uint64 {
+	nodes := []uint64{}
+	for _, m := range list {
+		if !m.Learner {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// judge says how a group that has a leader is.
+func (s *GroupState) judge(g *Group) {
+	say := func(h GroupHealth, why, remedy string, args ...any) {
+		s.Health, s.Why, s.Remedy = h, fmt.Sprintf(why, args...), remedy
+	}
+	voters := len(s.CommittedVoters)
+	switch {
+	case g.Trouble != "":
+		say(Unavailable, "it takes no proposals on %s: %s", "mend the disk, then restart that node", s.Leader, g.Trouble)
+	case s.StalledMS >= stalledMax:
+		say(Unavailable, "%d proposals wait and nothing was committed for %d ms", "bring back the voters that do not answer",
+			s.Waiting, s.StalledMS)
+	case g.Replication != nil && s.InStep < voters/2+1:
+		say(Unavailable, "%d of %d voters answer, a majority is %d", "bring back the voters that do not answer",
+			s.InStep, voters, voters/2+1)
+	case s.InStep < min(s.Factor, voters):
+		say(Degraded, "%d of %d voters are in step", "bring back the node of the voter that is not, or wait until it has "+
+			"caught up", s.InStep, voters)
+	case s.Changing:
+		say(Changing, "a change of its members is under way", "wait")
+	case voters < s.Factor:
+		say(Degraded, "it has %d voters and %d are wanted", "add a node, or wait until it has been placed", voters, s.Factor)
+	}
+}
+
+// leaderless judges a group of which nobody who answered is the leader.
+func (c *Cluster) leaderless(v *view, s *GroupState) {
+	if v.hint != nil {
+		r := v.hint.Replication
+		s.Term, s.Committed = v.hint.Term, v.hint.Committed
+		s.CommittedVoters, s.CurrentVoters = voterNodes(r.CommittedMembers), voterNodes(r.CurrentMembers)
+		s.Changing = changing(r)
+		if f := c.factsOf(r.LeaderNode); f == nil || f.Why != "" {
+			s.Health = Unknown
+			s.Why = fmt.Sprintf("its leader is said to be %s, which did not answer", c.nameOfNode(r.LeaderNode))
+			s.Remedy = "look at that node; if it is gone the others elect another leader"
+			return
+		}
+	}
+	s.Health, s.Why, s.Remedy = Unavailable, "no node leads it", "bring back the nodes of its voters"
+	if v.queue == nil {
+		return
+	}
+	switch st := v.queue.Status; {
+	case v.queue.Metadata.DeletionTimestamp != 0:
+		s.Health, s.Why, s.Remedy = Changing, "it is being deleted", "wait"
+	case st.ObservedGeneration == 0 && len(st.Conditions) > 0:
+		s.Why, s.Remedy = st.Conditions[0].Message, "`weida describe "+v.name+"` says more"
+	case v.factor == 1 && len(st.Placement) > 0:
+		s.Why = fmt.Sprintf("its owner, %s, did not answer or does not serve it", c.nameOfKey(st.Placement[0].Node))
+		s.Remedy = "bring that node back: the only copy is there"
+	}
+}
+
+func (c *Cluster) factsOf(node uint64) *Facts {
+	for i := range c.Facts {
+		if c.Facts[i].Node == node {
+			return &c.Facts[i]
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) nameOf(f *Facts) string {
+	if f.Name != "" {
+		return f.Name
+	}
+	return c.nameOfNode(f.Node)
+}
+
+func (c *Cluster) nameOfNode(number uint64) string {
+	for i := range c.Registry.Nodes {
+		if m := &c.Registry.Nodes[i]; m.Metadata.UID == number {
+			return m.Metadata.Name
+		}
+	}
+	return fmt.Sprintf("node %d", number)
+}
+
+// nameOfKey is the name of the node with that fingerprint, or the fingerprint.
+func (c *Cluster) nameOfKey(fingerprint string) string {
+	for i := range c.Registry.Nodes {
+		if m := &c.Registry.Nodes[i]; m.Spec.Fingerprint == fingerprint {
+			return m.Metadata.Name
+		}
+	}
+	return fingerprint
+}

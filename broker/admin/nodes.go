@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+
+	"weida/broker/control"
+	"weida/broker/wire"
+)
+
+var nodes = kind{
+	kind: KindNode, plural: "nodes",
+	list:  "NodeList",
+	count: func(r *Registry) int { return len(r.Nodes) },
+	meta:  func(r *Registry, i int) *control.Metadata { return &r.Nodes[i].Metadata },
+	view:  func(_ Node, r *Registry, i int) any { return &r.Nodes[i] },
+}
+
+// NodeRequest is what a client sends to add a node.
+type NodeRequest struct {
+	Kind     control.Kind `json:"kind,omitempty"`
+	Metadata requestMeta  `json:"metadata"`
+	Spec     *MemberSpec  `json:"spec,omitempty"`
+	Status   ignored      `json:"status,omitzero"`
+	Live     ignored      `json:"live,omitzero"`
+	Changed  ignored      `json:"changed,omitzero"`
+	DryRun   ignored      `json:"dryRun,omitzero"`
+}
+
+// NodeAnswer is what a change of the members did, or would do.
+type NodeAnswer struct {
+	Node    Member  `json:"node"`
+	Changed bool    `json:"changed"`
+	DryRun  bool    `json:"dryRun"`
+	Verdict Verdict `json:"verdict"` // of remove and drain: whether the groups can do without the node now
+}
+
+// nodeRoutes are those of the members.
+func (h *handler) nodeRoutes() []route {
+	list := []param{
+		{"limit", "at most so many"}, {"after", "only names behind this one"},
+		{"watch", "1 answers with every change behind resourceVersion, as server-sent events"},
+		{"resourceVersion", "where a watch begins"},
+	}
+	change := []param{paramExpected, paramDryRun}
+	routes := []route{
+		{
+			"GET", "/v1/nodes", "all nodes, sorted by name; or a watch", list, nil,
+			[]answered{{http.StatusOK, List[Member]{}, ""}, {http.StatusOK, Event{}, eventKind}},
+			func(w http.ResponseWriter, c *call) error { return h.all(w, c, nodes) },
+		},
+		{
+			"POST", "/v1/nodes", "adds a node, which joins when it starts", change, NodeRequest{}, ok(NodeAnswer{}), h.addNode,
+		},
+		{
+			"GET", "/v1/nodes/{name}", "one of them", nil, nil, ok(Member{}),
+			func(w http.ResponseWriter, c *call) error { return h.one(w, c, nodes) },
+		},
+	}
+	for _, v := range []struct {
+		verb NodeVerb
+		does string
+	}{
+		{NodeDrain, "moves replicas and leaderships away from the node"},
+		{NodeUndrain, "lets the node have replicas again"},
+		{NodeRemove, "takes the node out of the cluster, for good"},
+	} {
+		routes = append(routes, route{
+			"POST", "/v1/nodes/{name}/" + string(v.verb), v.does, change, nil, ok(NodeAnswer{}),
+			func(w http.ResponseWriter, c *call) error {
+				return h.changeNode(w, c, NodeChange{Verb: v.verb, Name: c.name})
+			},
+		})
+	}
+	return routes
+}
+
+// addNode reads who is to be added.
+func (h *handler) addNode(w http.ResponseWriter, c *call) error {
+	var q NodeRequest
+	if err := h.body(w, c, &q); err != nil {
+		return err
+	}
+	switch {
+	case q.Kind != "" && q.Kind != KindNode:
+		return wrongField("kind", "%q is not what the path names: %s", clip(string(q.Kind)), KindNode)
+	case q.Metadata.Name == "":
+		return wrongField("metadata.name", "a name is missing")
+	case q.Spec == nil || q.Spec.Fingerprint == "":
+		return wrongField("spec.fingerprint", "the node's fingerprint is missing: it is the node's identity")
+	}
+	return h.changeNode(w, c, NodeChange{Verb: NodeAdd, Name: q.Metadata.Name, Spec: *q.Spec})
+}
+
+// changeNode asks for a change of the members, or says what it would be.
+func (h *handler) changeNode(w http.ResponseWriter, c *call, change NodeChange) (err error) {
+	if change.DryRun, err = c.flag("dryRun"); err != nil {
+		return err
+	}
+	if change.Expected, err = version(c.query); err != nil {
+		return err
+	}
+	done, err := h.begin()
+	if err != nil {
+		return err
+	}
+	defer done()
+	a := NodeAnswer{DryRun: change.DryRun, Verdict: *newVerdict("")}
+	if change.Verb == NodeDrain || change.Verb == NodeRemove {
+		k := h.cluster(c, true)
+		if a.Verdict, err = k.leaving(change); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), h.o.MutationTime)
+	defer cancel()
+	log := h.o.Log.With("verb", change.Verb, "node", clip(change.Name), "from", c.RemoteAddr)
+	res, err := h.node.ChangeNode(ctx, change)
+	if err != nil {
+		no := notAnswered(err)
+		no.now = h.now(nodes, change.Name)
+		log.Warn("admin change of nodes has no result", "code", no.code.String(), "err", err)
+		return no
+	}
+	if res.Err != nil {
+		log.Info("admin change of nodes refused", "reason", res.Err.Reason)
+		var now any
+		if res.Member != nil {
+			now = res.Member
+		}
+		return refusedBy(res.Err, now)
+	}
+	log.Info("admin change of nodes done", "changed", res.Changed, "dryRun", change.DryRun)
+	if res.Member != nil {
+		a.Node = *res.Member
+	}
+	a.Changed = res.Changed
+	writeJSON(w, http.StatusOK, a)
+	return nil
+}
+
+// leaving judges whether a node may go: to be drained it may be needed, that is what draining is for; to be removed it
+// may not (Q-11).
+func (c *Cluster) leaving(change NodeChange) (Verdict, error) {
+	for i := range c.Registry.Nodes {
+		m := &c.Registry.Nodes[i]
+		if m.Metadata.Name != change.Name {
+			continue
+		}
+		v := c.CanStop(m.Metadata.UID)
+		if change.Verb == NodeRemove && !v.OK && !change.DryRun {
+			f := v.Findings[0]
+			return v, refuse(http.StatusConflict, wire.Unsafe, "%d groups stand against it, the first is %s: %s; needed: %s",
+				len(v.Findings), f.Group, f.Why, f.Needed)
+		}
+		if change.Verb == NodeRemove && len(v.Pauses) > 0 && !change.DryRun {
+			return v, refuse(http.StatusConflict, wire.Unsafe, "the only copy of %d queues is on it, the first is %s; needed: "+
+				"`weida node drain %s`, and wait until it has none", len(v.Pauses), v.Pauses[0], change.Name)
+		}
+		return v, nil
+	}
+	return Verdict{}, refuse(http.StatusNotFound, wire.NoSuchResource, "Node %q", clip(change.Name))
+}
