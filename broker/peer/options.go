@@ -1,0 +1,151 @@
+package peer
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"weida/broker/endpoint"
+	"weida/raftstore"
+)
+
+// The bounds of a link unless Options say otherwise, and those that nobody changes.
+const (
+	// PendingBytesDefault bounds the frames that wait for an exchange to a node, in bytes.
+	PendingBytesDefault = 8 << 20
+	// PayloadBytesDefault bounds what waits on the payload stream of one shard to a node, in bytes.
+	PayloadBytesDefault = 4 << 20
+	// GapWaitDefault is how long a frame waits for an earlier one of its group: one heartbeat.
+	GapWaitDefault = 200 * time.Millisecond
+
+	// RaftFrameMax bounds Frame.Data of Transport.Raft, in bytes.
+	RaftFrameMax = 4 << 20
+	// BeatMax bounds one frame of heartbeats, in bytes.
+	BeatMax = 1 << 20
+	// StreamsMax is how many transfers of Transport.Stream are on their way to a node; others wait for a place.
+	StreamsMax = 32
+)
+
+// Node is another node, as the members of the cluster are known here.
+type Node struct {
+	ID          raftstore.NodeID     // required
+	Fingerprint endpoint.Fingerprint // required
+	// Addresses are host:port; they are tried in turn.
+	Addresses []string
+	// Disk is the disk that the node is known to have; zero takes the first one that shows itself.
+	Disk [16]byte
+	// Incarnation is the lowest that is believed: one that was registered; zero believes any.
+	Incarnation uint64
+}
+
+// Options say who this node is. Cluster, Node, Fingerprint, Disk, Incarnation and Nonce are required.
+type Options struct {
+	Cluster     [16]byte
+	Node        raftstore.NodeID
+	Fingerprint endpoint.Fingerprint
+	Disk        [16]byte
+	// Incarnation rises at every start of the node; Nonce is random for each.
+	Incarnation uint64
+	Nonce       [16]byte
+
+	// RaftStreams is raft_streams_max: how many exchanges are on their way to a node, and from it; 1024 if zero.
+	RaftStreams int
+	// PendingBytes bounds the frames that wait for an exchange to a node; 8 MiB if zero.
+	PendingBytes int
+	// PayloadBytes bounds what waits on the payload stream of one shard to a node; 4 MiB if zero.
+	PayloadBytes int
+	// GapWait is how long a frame waits for an earlier one of its group; 200 ms if zero.
+	GapWait time.Duration
+	// Clock is for gaps and pauses; nil is the machine's.
+	Clock Clock
+	// Rand returns numbers in [0, 1) that spread pauses; nil is the machine's. Any goroutine.
+	Rand func() float64
+	// Event receives what an operator should know; nil drops it. It must not block or call the links.
+	Event func(Event)
+
+	hooks hooks
+}
+
+// hooks let tests hold up what runs.
+type hooks struct {
+	// exchange is called before an exchange is read, with how many came before it on its connection.
+	exchange func(nth int)
+}
+
+// Clock tells the time and wakes.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f once in d, on another goroutine, unless it is stopped before.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+type machineClock struct{}
+
+// Now is the machine's time.
+func (machineClock) Now() time.Time { return time.Now() }
+
+// AfterFunc is a timer of the machine's.
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+func (o Options) withDefaults() Options {
+	if o.Node == 0 || o.Incarnation == 0 {
+		panic("bug: peer: Options without Node or Incarnation")
+	}
+	setDefault(&o.RaftStreams, endpoint.RaftStreamsDefault)
+	setDefault(&o.PendingBytes, PendingBytesDefault)
+	setDefault(&o.PayloadBytes, PayloadBytesDefault)
+	setDefault(&o.GapWait, GapWaitDefault)
+	o.PayloadBytes = max(o.PayloadBytes, raftstore.PayloadFrameMax+payloadHead)
+	if o.Clock == nil {
+		o.Clock = machineClock{}
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
+	}
+	if o.Event == nil {
+		o.Event = func(Event) {}
+	}
+	return o
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v < 0 {
+		panic("bug: peer: negative option")
+	}
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Event is something that an operator should know.
+type Event struct {
+	Kind EventKind
+	Node raftstore.NodeID // 0 if it is not known
+	Err  error            // why, for all but Up
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+// What may happen to a link.
+const (
+	Up          EventKind = iota + 1 // both connections stand
+	Down                             // one of them ended
+	Refused                          // a node was turned away, or turned this one away: *RefusedError
+	Unreachable                      // no connection came about; told once until the reason changes
+)
+
+func (k EventKind) String() string {
+	switch k {
+	case Up:
+		return "up"
+	case Down:
+		return "down"
+	case Refused:
+		return "refused"
+	case Unreachable:
+		return "unreachable"
+	}
+	return "unknown"
+}
