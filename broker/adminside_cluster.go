@@ -57,10 +57,10 @@ func (n *Node) number() uint64 {
 }
 
 // Changes implements admin.Node.
-func (n *Node) Changes(after uint64, most int) ([]admin.Change, bool) {
+func (n *Node) Changes(after uint64, most int) admin.Changes {
 	n.registry.mu.Lock()
 	defer n.registry.mu.Unlock()
-	return n.registry.history.behind(after, most)
+	return n.registry.history.behind(after, most, n.registry.state.Version())
 }
 
 // Moved implements admin.Node.

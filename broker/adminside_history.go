@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"cmp"
+	"slices"
+
 	"weida/broker/admin"
 	"weida/broker/control"
 )
@@ -42,18 +45,21 @@ func (h *history) note(version uint64, c control.Command, made bool, r control.R
 	h.list = append(h.list, change)
 }
 
-// behind is the changes after a version, never a part of one entry's.
-func (h *history) behind(after uint64, most int) ([]admin.Change, bool) {
-	if after < h.from {
-		return nil, false
+// behind is the changes after a version, of which upTo is the last.
+func (h *history) behind(after uint64, most int, upTo uint64) admin.Changes {
+	p := admin.Changes{UpTo: upTo, Gone: after < h.from}
+	if p.Gone {
+		return p
 	}
-	var list []admin.Change
-	for _, c := range h.list {
-		if c.Version > after && (len(list) < most || list[len(list)-1].Version == c.Version) {
-			list = append(list, c)
+	i, _ := slices.BinarySearchFunc(h.list, after+1, func(c admin.Change, v uint64) int { return cmp.Compare(c.Version, v) })
+	for _, c := range h.list[i:] {
+		if n := len(p.List); n >= most && p.List[n-1].Version != c.Version {
+			p.UpTo = p.List[n-1].Version
+			break
 		}
+		p.List = append(p.List, c)
 	}
-	return list, true
+	return p
 }
 
 // madeBy says whether a result is of a resource that the entry made.

@@ -16,9 +16,8 @@ type Node interface {
 	Try(m control.Mutation) control.Result
 	// Registry is the committed registry as of now.
 	Registry() Registry
-	// Changes are those behind a version, oldest first and at most so many, but never a part of one entry's. False says
-	// that some behind it are not held any more.
-	Changes(after uint64, most int) ([]Change, bool)
+	// Changes are those behind a version, oldest first and at most so many, but never a part of one entry's.
+	Changes(after uint64, most int) Changes
 	// Moved is closed when the registry may have changed after the call.
 	Moved() <-chan struct{}
 	// Done is closed when the node takes no more work.
@@ -47,6 +46,13 @@ type Change struct {
 	Type    EventType
 	Kind    control.Kind
 	Object  any // as it stands behind the entry; of a deletion, as it stood
+}
+
+// Changes is a piece of the registry's history.
+type Changes struct {
+	List []Change
+	UpTo uint64 // all changes up to this version are in the list
+	Gone bool   // some behind the version that was asked for are not held any more; then there is no list
 }
 
 // EventType says what became of a resource.

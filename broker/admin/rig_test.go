@@ -113,19 +113,21 @@ func (r *rig) Try(m control.Mutation) control.Result {
 	return s.Apply(r.index+1, control.Command{Mutation: &m})
 }
 
-func (r *rig) Changes(after uint64, most int) ([]Change, bool) {
+func (r *rig) Changes(after uint64, most int) Changes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if after < r.from {
-		return nil, false
-	}
-	var list []Change
+	p := Changes{UpTo: r.index, Gone: after < r.from}
 	for _, c := range r.history {
-		if c.Version > after && (len(list) < most || list[len(list)-1].Version == c.Version) {
-			list = append(list, c)
+		if c.Version <= after || p.Gone {
+			continue
 		}
+		if n := len(p.List); n >= most && p.List[n-1].Version != c.Version {
+			p.UpTo = p.List[n-1].Version
+			break
+		}
+		p.List = append(p.List, c)
 	}
-	return list, true
+	return p
 }
 
 func (r *rig) Moved() <-chan struct{} {
@@ -140,7 +142,9 @@ func (r *rig) Others(context.Context) []Facts { return r.others }
 
 func (r *rig) ChangeNode(_ context.Context, c NodeChange) (NodeResult, error) { return r.change(c) }
 
-func (r *rig) Transfer(_ context.Context, group, to uint64, _ bool) error { return r.transfer(group, to) }
+func (r *rig) Transfer(_ context.Context, group, to uint64, _ bool) error {
+	return r.transfer(group, to)
+}
 
 func (r *rig) Registry() Registry {
 	r.mu.Lock()

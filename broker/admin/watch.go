@@ -52,7 +52,7 @@ func (h *handler) watch(w http.ResponseWriter, c *call, k kind) error {
 		return refuse(http.StatusServiceUnavailable, wire.Overloaded, "%d watches are open, no more are taken", watchesMax)
 	}
 	defer h.watches.Add(-1)
-	s := stream{w: w, out: http.NewResponseController(w), kind: k.kind, at: at}
+	s := stream{w: w, out: http.NewResponseController(w), kind: k.kind, at: at, sent: at}
 	// The bound of a whole request would end this one; a client that is gone ends it all the same.
 	if err := s.out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil // nobody reads
@@ -112,7 +112,7 @@ func (h *handler) watchFrom(c *call, k kind) (uint64, error) {
 		// Another cluster, or a node that has not caught up: to wait for it in silence would hide that.
 		return 0, refuse(http.StatusBadRequest, wire.BadRequest, "version %d is not there yet, the last is %d", v, now)
 	}
-	if _, held := h.node.Changes(v, 1); !held {
+	if h.node.Changes(v, 1).Gone {
 		return 0, compacted(v, now, k)
 	}
 	return v, nil
@@ -136,20 +136,21 @@ type stream struct {
 
 // tell sends what is behind s.at, and says whether there may be more. An error ends the watch.
 func (s *stream) tell(n Node) (more bool, err error) {
-	list, held := n.Changes(s.at, watchPiece)
-	if !held {
+	piece := n.Changes(s.at, watchPiece)
+	if piece.Gone {
 		return false, s.end(compacted(s.at, n.Registry().Version, kindOf(s.kind)))
 	}
+	list := piece.List
 	for i, c := range list {
-		s.at = c.Version
 		last := i == len(list)-1 || list[i+1].Version != c.Version
 		if c.Kind == s.kind {
 			s.put(Event{Type: c.Type, ResourceVersion: c.Version, Object: c.Object}, last)
 		} else if last && s.open {
-			s.progress()
+			s.put(Event{Type: Progress, ResourceVersion: c.Version}, true)
 		}
 	}
-	return len(list) > 0, s.flush()
+	more, s.at = piece.UpTo > s.at, piece.UpTo
+	return more, s.flush()
 }
 
 // put adds an event; its id stands with the last change of an entry.
@@ -164,14 +165,12 @@ func (s *stream) put(e Event, last bool) {
 	s.b.WriteString("\n\n")
 }
 
-func (s *stream) progress() { s.put(Event{Type: Progress, ResourceVersion: s.at}, true) }
-
 // beat says how far the watch is, or only that it is there.
 func (s *stream) beat() error {
 	if s.at == s.sent {
 		return s.comment()
 	}
-	s.progress()
+	s.put(Event{Type: Progress, ResourceVersion: s.at}, true)
 	return s.flush()
 }
 
