@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -59,6 +60,9 @@ type Options struct {
 	Clock Clock
 	// Rand returns numbers in [0, 1) that spread pauses; nil is the machine's. Any goroutine.
 	Rand func() float64
+	// Serve answers the calls of other nodes, each on a goroutine of its own; an error is the refusal that the caller
+	// gets. ctx ends with the link. nil refuses all.
+	Serve func(ctx context.Context, from raftstore.NodeID, request []byte) ([]byte, error)
 	// Event receives what an operator should know; nil drops it. It must not block or call the links.
 	Event func(Event)
 

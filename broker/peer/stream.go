@@ -152,6 +152,10 @@ func (p *pair) serveTransfer(s *quic.Stream) {
 		return
 	}
 	head, err := readStreamHead(s)
+	if errors.Is(err, errCall) {
+		p.serveCall(s)
+		return
+	}
 	if err != nil {
 		giveUp(s)
 		p.protest(err)
@@ -185,6 +189,9 @@ func readStreamHead(s *quic.Stream) ([]byte, error) {
 		return nil, cutShort(err)
 	}
 	n := int(be.Uint16(size[:]))
+	if n == callMark {
+		return nil, errCall
+	}
 	if n > raftstore.StreamHeadMax {
 		return nil, malformed("head of %d bytes", n)
 	}
