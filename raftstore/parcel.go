@@ -1,0 +1,86 @@
+package raftstore
+
+import (
+	"sync"
+
+	"weida/wal"
+)
+
+// parcelKind says what came for the payload side of a replica.
+type parcelKind uint8
+
+const (
+	parcelFrame    parcelKind = iota // a frame of the payload connection
+	parcelFile                       // a large body, finished
+	parcelSnapshot                   // a snapshot, its content here
+	parcelFetched                    // a job has read what somebody asked for
+	parcelSent                       // a snapshot for a member was sent, or not
+)
+
+// parcel is one thing that came for the payload side of a replica, from a peer or from a worker.
+type parcel struct {
+	kind     parcelKind
+	from     NodeID
+	payload  payload
+	file     *wal.BodyFile
+	snapshot *arrivedSnapshot
+	fetched  *fetched
+	to       ReplicaID // of a snapshot that was sent
+	err      error
+}
+
+// parcels is where they wait for the shard. What peers send is bounded, and dropped as if the network had lost it;
+// what workers say is not: there is at most one of a kind.
+type parcels struct {
+	mu sync.Mutex
+	// guarded by mu
+	closed  bool
+	arrived []parcel
+	frames  int
+	bytes   int64
+	dropped uint64
+}
+
+const (
+	parcelFramesMax = 4096
+	parcelBytesMax  = 4 << 20
+)
+
+// put takes a parcel; false if it was dropped: what it holds is the caller's then.
+func (b *parcels) put(p parcel) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	if p.kind == parcelFrame {
+		n := int64(len(p.payload.bytes)) + int64(len(p.payload.wants)*wantSize+len(p.payload.refs)*refSize)
+		if b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax {
+			b.dropped++
+			return false
+		}
+		b.frames++
+		b.bytes += n
+	}
+	b.arrived = append(b.arrived, p)
+	return true
+}
+
+// take empties the box; list is given back for what is to come.
+func (b *parcels) take(list []parcel) []parcel {
+	clear(list)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list, b.arrived = b.arrived, list[:0]
+	b.frames, b.bytes = 0, 0
+	return list
+}
+
+// close takes nothing any more and returns what was not seen.
+func (b *parcels) close() []parcel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.arrived
+	b.closed, b.arrived = true, nil
+	return list
+}
