@@ -30,6 +30,10 @@ const (
 
 	// leaderPatience is how long a request waits for a queue's leader to be known.
 	leaderPatience = 5 * time.Second
+	// leaderAgain is how long a change waits to ask again who leads the control group, if nothing is heard of it.
+	leaderAgain = 250 * time.Millisecond
+	// commitPatience is how long a change of the registry may take to be committed, before it is called indeterminate.
+	commitPatience = 10 * time.Second
 	// wantPatience is how long a message that is committed waits for the replicas it wants, unless it says so itself.
 	wantPatience = 5 * time.Second
 	// reattachGrace is how long a new leader keeps for a subscription what its consumer had not settled.

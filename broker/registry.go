@@ -11,7 +11,6 @@ import (
 
 	"weida/broker/admin"
 	"weida/broker/control"
-	"weida/broker/wire"
 	"weida/raftstore"
 )
 
@@ -36,26 +35,34 @@ type registry struct {
 	// its index is one resource's version.
 	waiting  []*change // guarded by mu
 	underWay *change   // guarded by mu
-	applied  raftstore.Index
-	flushed  raftstore.Index
-	halted   error          // guarded by mu
-	copied   admin.Registry // guarded by mu; as of its version, never changed
-	history  history        // guarded by mu
-	moved    chan struct{}  // guarded by mu; closed when something has changed
+	away     away      // nil where there is no other node
+	// leads, leader and replicated are guarded by mu; turned is closed when they change.
+	leads      bool
+	leader     raftstore.Leader
+	replicated bool
+	turned     chan struct{}
+	applied    raftstore.Index
+	// durable is the last entry that outlives every crash: flushed by an owner, committed by a group.
+	durable raftstore.Index
+	news    []news         // guarded by mu; applied entries of which the reconciler has not been told
+	halted  error          // guarded by mu
+	copied  admin.Registry // guarded by mu; as of its version, never changed
+	history history        // guarded by mu
+	moved   chan struct{}  // guarded by mu; closed when something has changed
 }
 
-// change is one command on its way.
-type change struct {
-	command []byte
-	own     *control.Command // of the reconciler, which is told if there is no entry; of everybody, once applied
-
-	index  raftstore.Index
-	result control.Result
-	answer chan error // holds one: nil when the entry is applied and flushed; nil channel if nobody waits
+// news is what an entry did.
+type news struct {
+	index   raftstore.Index
+	command control.Command
+	result  control.Result
 }
 
 func newRegistry(log *slog.Logger) *registry {
-	return &registry{log: log, bell: make(chan struct{}, 1), state: control.NewState(), moved: make(chan struct{})}
+	return &registry{
+		log: log, bell: make(chan struct{}, 1), state: control.NewState(), moved: make(chan struct{}),
+		turned: make(chan struct{}),
+	}
 }
 
 // begin makes sure of the first entry.
@@ -65,66 +72,6 @@ func (r *registry) begin(ctx context.Context) error {
 	}
 	_, err := r.put(ctx, genesis)
 	return err
-}
-
-// propose puts a command into the log and waits until it is applied and flushed. A refusal by the state
-// is in the result. Errors: *wire.Error with NotCommitted, or MutationIndeterminate.
-func (r *registry) propose(ctx context.Context, c control.Command) (control.Result, error) {
-	return r.put(ctx, c.Append(nil))
-}
-
-func (r *registry) put(ctx context.Context, command []byte) (control.Result, error) {
-	c := &change{command: command, answer: make(chan error, 1)}
-	r.mu.Lock()
-	r.enqueueLocked(c)
-	r.mu.Unlock()
-	select {
-	case err := <-c.answer:
-		return c.result, err
-	case <-ctx.Done():
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := slices.Index(r.waiting, c); i >= 0 {
-		r.waiting = slices.Delete(r.waiting, i, i+1)
-		return control.Result{}, notCommitted(ctx.Err())
-	}
-	return control.Result{}, &wire.Error{
-		Code: wire.MutationIndeterminate, Detail: "Nobody waited for the answer: " + ctx.Err().Error(),
-	}
-}
-
-func notCommitted(err error) error { return &wire.Error{Code: wire.NotCommitted, Detail: err.Error()} }
-
-// enqueueLocked puts a change behind those that wait.
-func (r *registry) enqueueLocked(c *change) {
-	r.waiting = append(r.waiting, c)
-	r.nextLocked()
-}
-
-// nextLocked proposes the next change if none is under way.
-func (r *registry) nextLocked() {
-	for r.underWay == nil && len(r.waiting) > 0 {
-		c := r.waiting[0]
-		r.waiting = r.waiting[1:]
-		r.underWay = c
-		if err := r.group.Propose(&raftstore.Batch{Items: []raftstore.Item{{Command: c.command}}}); err != nil {
-			r.endLocked(notCommitted(err))
-		}
-	}
-}
-
-// endLocked answers the change under way.
-func (r *registry) endLocked(err error) {
-	c := r.underWay
-	r.underWay = nil
-	if err != nil && c.own != nil && r.reconciler != nil {
-		r.reconciler.Dropped(*c.own)
-		r.ring()
-	}
-	if c.answer != nil {
-		c.answer <- err
-	}
 }
 
 func (r *registry) ring() {
@@ -143,13 +90,13 @@ func (r *registry) reconcile(rec *control.Reconciler) {
 	r.ring()
 }
 
-// step steps the reconciler, which sees only what is flushed: what it does to a disk must not outlive
+// step steps the reconciler, which sees only what is durable: what it does to a disk must not outlive
 // its reason. It returns when to call again, in milliseconds; below 0 is when the bell rings.
 func (r *registry) step(now int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.applied > r.flushed || r.reconciler == nil {
-		return control.Idle // the bell rings when it is flushed
+	if r.applied > r.durable || r.reconciler == nil {
+		return control.Idle // the bell rings when it is durable
 	}
 	wait := r.reconciler.Step(now, r.state)
 	r.movedLocked()
@@ -169,30 +116,12 @@ func (r *registry) wake(uid uint64) {
 // Attach implements raftstore.Attacher.
 func (r *registry) Attach(g raftstore.Group) { r.group = g }
 
-// Appended implements raftstore.Machine.
-func (r *registry) Appended(_ uint64, _ raftstore.Term, i raftstore.Index) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.underWay.index = i
-}
-
-// Dropped implements raftstore.Machine.
-func (r *registry) Dropped(_ uint64, o raftstore.Outcome) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o.Kind == raftstore.Refused {
-		r.endLocked(notCommitted(o.Err))
-	} else {
-		r.endLocked(&wire.Error{Code: wire.MutationIndeterminate, Detail: o.Err.Error()})
-	}
-	r.nextLocked()
-}
-
 // Apply implements raftstore.Machine.
-func (r *registry) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.Item) {
+func (r *registry) Apply(t raftstore.Term, i raftstore.Index, items []raftstore.Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.applied = i
+	result := control.Result{}
 	for _, item := range items {
 		if bytes.Equal(item.Command, genesis) {
 			continue
@@ -202,49 +131,36 @@ func (r *registry) Apply(_ raftstore.Term, i raftstore.Index, items []raftstore.
 			// Skipping would let copies differ. The log holds what this build does not know.
 			panic("bug: broker: control log: " + err.Error())
 		}
-		result := r.state.Apply(uint64(i), c)
+		result = r.state.Apply(uint64(i), c)
 		r.history.note(uint64(i), c, madeBy(result, uint64(i)), result)
-		if r.underWay != nil && r.underWay.index == i {
-			r.underWay.result = result
-			r.underWay.command, r.underWay.own = nil, &c
+		if r.reconciler != nil {
+			r.news = append(r.news, news{i, c, result})
 		}
 	}
+	r.decidedLocked(t, i, result)
 }
 
-// Moved implements raftstore.Machine: what is applied and flushed is answered, and told to the reconciler.
+// Moved implements raftstore.Machine: what is applied and durable is answered, and told to the reconciler.
 func (r *registry) Moved(m raftstore.Marks) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.flushed = m.Flushed
-	c := r.underWay
-	if c == nil || c.index == 0 || c.index > min(m.Applied, m.Flushed) {
-		r.ring()
-		return
+	r.durable = m.Applied
+	if !r.replicated {
+		r.durable = min(m.Applied, m.Flushed)
 	}
-	if r.reconciler != nil && c.own != nil {
-		r.reconciler.Applied(*c.own, c.result)
+	told := 0
+	for told < len(r.news) && r.news[told].index <= r.durable {
+		r.reconciler.Applied(r.news[told].command, r.news[told].result)
+		told++
 	}
-	c.own = nil
-	r.endLocked(nil)
-	r.nextLocked()
+	r.news = slices.Delete(r.news, 0, told)
+	if c := r.underWay; c != nil && c.index != 0 && c.index <= r.durable {
+		r.endLocked(nil)
+		r.nextLocked()
+	}
 	r.movedLocked()
 	r.ring()
 }
-
-// Halted implements raftstore.Halter.
-func (r *registry) Halted(err error) {
-	r.log.Error("the control log is read-only: resources cannot be changed, queues go on", "err", err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.halted = err
-	if r.underWay != nil && r.underWay.index != 0 {
-		r.endLocked(&wire.Error{Code: wire.MutationIndeterminate, Detail: err.Error()})
-	}
-	r.nextLocked()
-}
-
-// Role implements raftstore.Machine.
-func (r *registry) Role(raftstore.Role, raftstore.Term, raftstore.Leader) {}
 
 // Bodies implements raftstore.Holder: the control log has none.
 func (r *registry) Bodies(func(raftstore.BodyRef) bool) {}
