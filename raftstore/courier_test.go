@@ -102,13 +102,13 @@ func TestCourierBounds(t *testing.T) {
 	}
 	ticks := 0
 	for ; c.sending(); ticks++ {
-		before := c.net.written
+		before := c.net.written.Load()
 		c.run()
-		if d := c.net.written - before; d > perTick+2*int64(digestSize) {
+		if d := c.net.written.Load() - before; d > perTick+2*int64(digestSize) {
 			t.Fatalf("%d bytes in a tick of %d", d, perTick)
 		}
-		if c.net.opened-len(c.ended) > 2 {
-			t.Fatalf("%d transfers at a time", c.net.opened-len(c.ended))
+		if n := int(c.net.opened.Load()) - len(c.ended); n > 2 {
+			t.Fatalf("%d transfers at a time", n)
 		}
 		c.tick()
 		if ticks > 100 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -25,8 +26,8 @@ type streamNet struct {
 	cutAt   int64 // a stream fails once it has carried that many bytes; 0 for never
 	change  func([]byte)
 	refuse  error // of Stream
-	opened  int
-	written int64
+	opened  atomic.Int64
+	written atomic.Int64
 	stalled map[NodeID]bool // Write waits for Cancel
 }
 
@@ -43,7 +44,7 @@ func (n *streamNet) Stream(ctx context.Context, to NodeID, head []byte) (Stream,
 	if n.refuse != nil {
 		return nil, n.refuse
 	}
-	n.opened++
+	n.opened.Add(1)
 	ctx, stop := context.WithCancel(ctx)
 	return &netStream{net: n, ctx: ctx, stop: stop, to: to, head: slices.Clone(head)}, nil
 }
@@ -70,11 +71,11 @@ func (s *netStream) Write(p []byte) (int, error) {
 	}
 	if at := s.net.cutAt; at > 0 && int64(s.b.Len()+len(p)) > at {
 		n, _ := s.b.Write(p[:at-int64(s.b.Len())])
-		s.net.written += int64(n)
+		s.net.written.Add(int64(n))
 		s.deliver(errNet)
 		return n, errNet
 	}
-	s.net.written += int64(len(p))
+	s.net.written.Add(int64(len(p)))
 	return s.b.Write(p)
 }
 
