@@ -22,7 +22,10 @@ var floors = []floor{
 	{"segment", "segment", "github.com/zeebo/xxh3", "time io/fs io/ioutil sync context" + machine},
 	{"fsync", "fsync", "golang.org/x/sys/unix", "net log"},
 	{"wal", "wal segment fsync", "github.com/klauspost/compress", machine},
-	{"raftstore", "raftstore wal segment fsync", "go.etcd.io/raft/v3 github.com/zeebo/xxh3", machine},
+	{
+		"raftstore", "raftstore wal segment fsync",
+		"go.etcd.io/raft/v3 google.golang.org/protobuf github.com/zeebo/xxh3", machine,
+	},
 
 	{"broker/queue", "broker/queue", "", "time io/fs io/ioutil sync context" + machine},
 	{"broker/control", "broker/control", "github.com/goccy/go-yaml", machine},

@@ -4,7 +4,8 @@ package raftstore
 type Event struct {
 	Kind  EventKind
 	Group GroupID
-	Index Index // of the snapshot, 0 otherwise
+	Index Index  // of the snapshot, 0 otherwise
+	Node  NodeID // that a frame came from, 0 otherwise
 	Err   error
 }
 
@@ -26,6 +27,8 @@ const (
 	// JobFailed: slow work of a log failed without harm to what is stored; it is tried again later. Told
 	// once until a job succeeds.
 	JobFailed EventKind = "job_failed"
+	// BadFrame: a node sent what this build can't read; nothing of it was used.
+	BadFrame EventKind = "bad_frame"
 	// CloseFailed: a log could not be flushed or closed in order.
 	CloseFailed EventKind = "close_failed"
 )

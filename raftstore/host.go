@@ -12,8 +12,10 @@ type Host struct {
 	o      HostOptions
 	shards []*shard
 	pool   pool
+	nodes  nodes
+	beats  beats
 
-	mu sync.Mutex
+	mu sync.RWMutex
 	// guarded by mu
 	groups       map[GroupID]member // nil while a group is being opened
 	started      bool
@@ -46,10 +48,13 @@ func (h *Host) Step() bool {
 	return h.pool.runInline() || worked
 }
 
-// Tick lets time pass by one tick (100 ms by convention): groups that did nothing for a while give
-// their descriptors back. It never blocks, and its cost does not grow with the number of idle groups.
+// Tick lets time pass by one tick (100 ms by convention): replicas hear of it, and groups that did nothing
+// for a while give their descriptors back. Heartbeats of the ticks before are sent. It never blocks, and its cost does not grow with the number of idle groups.
 // Start calls it by itself.
 func (h *Host) Tick() {
+	if h.o.Transport != nil {
+		h.beats.send(h.o.Transport)
+	}
 	for _, s := range h.shards {
 		s.tick()
 	}

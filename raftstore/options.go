@@ -27,6 +27,14 @@ type HostOptions struct {
 	Node NodeID
 	// Transport reaches the other nodes; without it no replicated group can be opened.
 	Transport Transport
+	// ElectionTicks is after how many ticks without its leader a replica calls an election, spread to twice that;
+	// 15 if zero. HeartbeatTicks is how often a leader is heard; 2 if zero. One setting for all groups of a
+	// node (T-55), and the same on all nodes.
+	ElectionTicks  int
+	HeartbeatTicks int
+	// Retired says whether a group was taken down for good, which is what is answered to those who still ask for it;
+	// nil is never. Any goroutine calls it.
+	Retired func(GroupID) bool
 	// Event receives what an operator should know; nil drops it. Must not block or call the host.
 	Event func(Event)
 }
@@ -39,6 +47,8 @@ const (
 	defaultJobWorkers    = 64
 	defaultSnapshotBytes = 16 << 20
 	defaultParkTicks     = 10
+	defaultElectionTicks = 15
+	defaultHeartbeat     = 2
 
 	// roundBytesGroup and roundBytesShard bound what one round writes, so that one group's full
 	// inbox does not make the others of its shard wait, and a round's memory is bounded.
@@ -59,6 +69,8 @@ func (o HostOptions) withDefaults() HostOptions {
 	setDefault(&o.JobWorkers, defaultJobWorkers)
 	setDefault(&o.SnapshotBytes, defaultSnapshotBytes)
 	setDefault(&o.ParkTicks, defaultParkTicks)
+	setDefault(&o.ElectionTicks, defaultElectionTicks)
+	setDefault(&o.HeartbeatTicks, defaultHeartbeat)
 	if o.Event == nil {
 		o.Event = func(Event) {}
 	}

@@ -108,14 +108,18 @@ func (o *seat) pop(n int) []proposal {
 func (o *seat) drop(n int, out Outcome) {
 	list := o.pop(n)
 	for _, q := range list {
-		o.in.answered(q)
-		if out.Kind == Refused {
-			freeBodies(q.batch.Items)
-		}
-		o.machine.Dropped(q.batch.Tag, out)
-		q.free()
+		o.dropOne(q, out)
 	}
 	clear(list)
+}
+
+func (o *seat) dropOne(q proposal, out Outcome) {
+	o.in.answered(q)
+	if out.Kind == Refused {
+		freeBodies(q.batch.Items)
+	}
+	o.machine.Dropped(q.batch.Tag, out)
+	q.free()
 }
 
 // refuseAll answers everything that waits; nothing of it was written.
@@ -157,7 +161,10 @@ func (o *seat) halt(cause error) {
 func (o *owner) wrote() bool { return len(o.entries) > 0 }
 
 func (o *owner) onHalt() {}
-func (o *owner) shrink() { o.entries = nil }
+
+func (o *owner) news(NodeID) bool { return false }
+func (o *owner) ticked(int) bool  { return false }
+func (o *owner) shrink()          { o.entries = nil }
 
 // advance is step 2: what finished since the last round.
 func (o *owner) advance() {
@@ -237,12 +244,17 @@ func (o *owner) moved() {
 		o.told = o.marks
 		o.machine.Moved(o.marks)
 	}
+	o.freeWritten()
+	o.publish()
+}
+
+// freeWritten gives back the buffers of what was answered in this round.
+func (o *seat) freeWritten() {
 	for i, q := range o.written {
 		q.free()
 		o.written[i] = proposal{}
 	}
 	o.written = o.written[:0]
-	o.publish()
 }
 
 // checkMarks asserts what every proof of evidence rests on.

@@ -19,7 +19,9 @@ type member interface {
 	moved()                                  // 7.
 	beginTask()                              // 8.
 	canWrite() bool                          // there is work for another round
-	tick(n int) bool                         // n ticks went by; false if no more of them matter
+	news(n NodeID) bool                      // a node came or went; true if that is work for this round
+	ticked(n int) bool                       // before a round in which time passed; true if the group takes part in it
+	tick(n int) bool                         // after it; false if no more ticks matter
 	onHalt()                                 // the group turned read-only
 	shrink()                                 // gives idle memory back
 	wrapSnapshot(src Source) Source          // what is written as a snapshot; WriteTo runs on a worker
@@ -63,6 +65,8 @@ type seat struct {
 	finished bool
 	closeErr error
 	inRound  bool // in the shard's round list
+	seated   bool // in the shard's list of all, at place
+	place    int
 	flushing bool // in the shard's flushing list
 	awake    bool // in the shard's awake list
 	idle     int  // ticks without work

@@ -14,13 +14,16 @@ type shard struct {
 	ready   []member // groups with work, each at most once
 	flushed bool     // the flusher finished a round with one of our logs
 	ticks   int      // not yet seen
-	awoken  bool     // some group is not parked: ticks matter
+	news    []NodeID // that came or went
+	awoken  bool     // some group is not parked, or is a replica that is not quiet: ticks matter
 
 	// owned by the shard goroutine
 	groups   []member // of this round
 	flushing []member // wait for a flush
-	awake    []member // hold descriptors
+	awake    []member // hold descriptors, or have to be ticked
+	members  []member // all
 	plan     plan
+	out      outbox
 }
 
 func newShard(h *Host, id int) *shard {
@@ -98,7 +101,8 @@ func (s *shard) round() bool {
 		}
 		budget -= m.writeAll(&s.plan, budget)
 	}
-	// 5. Ask for flushes, after all writes, so that one flush round covers them; tell the peers.
+	// 5. Tell the peers. Ask for flushes, after all writes, so that one flush round covers them.
+	s.out.send(s.host.o.Transport, s.id)
 	for _, m := range s.groups {
 		if m.wrote() {
 			m.common().log.RequestFlush()
@@ -109,6 +113,7 @@ func (s *shard) round() bool {
 	for _, m := range s.groups {
 		m.apply(&s.plan)
 	}
+	s.out.send(s.host.o.Transport, s.id) // what followed from applying
 	// 7. Say once how far the marks moved, and give the buffers back.
 	for _, m := range s.groups {
 		m.moved()
@@ -141,6 +146,8 @@ func (s *shard) drain() (ticks int, work bool) {
 	s.groups, s.ready = s.ready, s.groups
 	flushed := s.flushed
 	ticks, s.ticks, s.flushed = s.ticks, 0, false
+	news := s.news
+	s.news = nil
 	for _, m := range s.groups {
 		g := m.common()
 		g.queued = false
@@ -151,10 +158,11 @@ func (s *shard) drain() (ticks int, work bool) {
 		g := m.common()
 		g.inRound = true
 		g.idle = 0
-		if !g.awake {
-			g.awake = true
-			s.awake = append(s.awake, m)
+		if !g.seated {
+			g.seated, g.place = true, len(s.members)
+			s.members = append(s.members, m)
 		}
+		s.wake(m)
 		g.pending = g.in.take(g.pending)
 	}
 	if flushed {
@@ -162,7 +170,51 @@ func (s *shard) drain() (ticks int, work bool) {
 			s.join(m)
 		}
 	}
+	for _, n := range news {
+		for _, m := range s.members {
+			if m.news(n) {
+				s.wake(m)
+				s.join(m)
+			}
+		}
+	}
+	if ticks > 0 {
+		for _, m := range s.awake {
+			if m.ticked(ticks) {
+				s.join(m)
+			}
+		}
+	}
 	return ticks, flushed || ticks > 0 || len(s.groups) > 0
+}
+
+// wake puts a group on the list of those that matter to ticks.
+func (s *shard) wake(m member) {
+	if g := m.common(); !g.awake {
+		g.awake = true
+		s.awake = append(s.awake, m)
+	}
+}
+
+// leave takes a group that ended off the list of all.
+func (s *shard) leave(g *seat) {
+	if !g.seated {
+		return
+	}
+	last := len(s.members) - 1
+	s.members[g.place] = s.members[last]
+	s.members[g.place].common().place = g.place
+	s.members[last] = nil
+	s.members = s.members[:last]
+	g.seated = false
+}
+
+// nodeNews says that a node came or went.
+func (s *shard) nodeNews(n NodeID) {
+	s.mu.Lock()
+	s.news = append(s.news, n)
+	s.mu.Unlock()
+	s.poke()
 }
 
 // join takes a group into the round that did not ask itself.

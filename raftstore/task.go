@@ -140,6 +140,7 @@ func (o *seat) finish() {
 	if o.closeErr != nil {
 		o.host.o.Event(Event{Kind: CloseFailed, Group: o.id, Err: o.closeErr})
 	}
+	o.shard.leave(o)
 	o.host.forget(o.id, o.closeErr)
 	close(o.stopped)
 }

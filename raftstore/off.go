@@ -1,0 +1,15 @@
+package raftstore
+
+// off names rules of a replica that are not applied, so that a test can show that each of them carries weight: with a
+// rule off a directed test must fail. Only tests write to it.
+var off struct {
+	answersWait      bool // an answer waits for the flush of its append
+	truncatedAnswers bool // and, if its entries were truncated, for that of what replaced them
+	hardWait         bool // and for the hard state
+	gate             bool // an append is stepped only when every body that it names is here
+	incarnation      bool // a match counts only if it was said in the present incarnation of its node
+	firstEntry       bool // a leader serves only after its term's first entry is applied
+	forgetLeader     bool // when the leader of a quiet group is gone, the followers forget it
+	quietEqual       bool // a group becomes quiet only where log and term are those of the leader
+	commitOnly       bool // appends that carry a commit index and nothing else are not sent
+}

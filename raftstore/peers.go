@@ -1,0 +1,165 @@
+package raftstore
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// peers is what a replica knows of the other members: where they are, and, if it leads, what they said in this
+// leadership.
+type peers struct {
+	list map[ReplicaID]*peer
+	// routes are the nodes of senders that no configuration here names yet: a replica that was away long may be told of
+	// its group by members it has never heard of.
+	routes    map[ReplicaID]NodeID
+	misplaced uint64 // messages whose sender is not on the node that sent them
+}
+
+// peer is one member, as its leader sees it.
+type peer struct {
+	acked    uint64 // epoch of its node at its last answer to an append; 0: none in this leadership
+	heard    int64  // tick of its last answer; -1: none
+	caughtUp int64  // tick at which it was last seen at the end of the log; -1: never
+	probed   bool   // it answered a heartbeat in this round: what raft sends it now may be a probe
+}
+
+// routesMax bounds the senders that no configuration names.
+const routesMax = 64
+
+// reset begins a term: nobody has said anything in it.
+func (p *peers) reset() { p.list = nil }
+
+func (p *peers) of(id ReplicaID) *peer {
+	one := p.list[id]
+	if one == nil {
+		if p.list == nil {
+			p.list = make(map[ReplicaID]*peer)
+		}
+		one = &peer{heard: -1, caughtUp: -1}
+		p.list[id] = one
+	}
+	return one
+}
+
+// heard notes an answer of a member.
+func (r *replica) heardOf(l *letter, toAppend bool) {
+	id := ReplicaID(l.m.GetFrom())
+	if _, ok := r.conf.find(id); !ok {
+		return
+	}
+	one := r.peers.of(id)
+	one.heard = r.now
+	if toAppend {
+		one.acked = l.epoch
+	} else {
+		one.probed = true
+	}
+}
+
+func (p *peers) unprobe() {
+	for _, one := range p.list {
+		one.probed = false
+	}
+}
+
+// nodeOf says where a replica is.
+func (r *replica) nodeOf(id ReplicaID) (NodeID, bool) {
+	if m, ok := r.conf.find(id); ok {
+		return m.Node, true
+	}
+	for _, c := range slices.Backward(r.changes) {
+		for _, m := range c.members {
+			if m.Replica == id {
+				return m.Node, true
+			}
+		}
+	}
+	n, ok := r.peers.routes[id]
+	return n, ok
+}
+
+// placed reports whether a message of a replica may come from a node (T-42). Whoever is in no configuration known here
+// is taken at its word, and held to it.
+func (r *replica) placed(id ReplicaID, from NodeID) bool {
+	if n, ok := r.nodeOf(id); ok {
+		return n == from
+	}
+	if len(r.peers.routes) >= routesMax {
+		r.peers.routes = nil
+	}
+	if r.peers.routes == nil {
+		r.peers.routes = make(map[ReplicaID]NodeID)
+	}
+	r.peers.routes[id] = from
+	return true
+}
+
+// others calls fn for the node of every other member, in the order of the replicas, and for those of a change that is
+// in the log.
+func (r *replica) others(fn func(NodeID)) {
+	for _, m := range r.conf.members {
+		if m.Replica != r.rid {
+			fn(m.Node)
+		}
+	}
+	for _, c := range r.changes {
+		for _, m := range c.members {
+			if _, ok := r.conf.find(m.Replica); !ok && m.Replica != r.rid {
+				fn(m.Node)
+			}
+		}
+	}
+}
+
+// unreachable tells raft that a node could not be reached: what was sent there may be lost.
+func (r *replica) unreachable(n NodeID) {
+	if r.soft.RaftState != raft.StateLeader || r.halted != nil {
+		return
+	}
+	for _, m := range r.conf.members {
+		if m.Node == n && m.Replica != r.rid {
+			r.guard(func() { r.node.ReportUnreachable(uint64(m.Replica)) })
+		}
+	}
+}
+
+// progress calls fn for every member that raft tracks.
+func (r *replica) progress(fn func(ReplicaID, *tracker.Progress)) {
+	r.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) { fn(ReplicaID(id), &pr) })
+}
+
+// heldBy is Marks.Held: the leader's own flushed entries, and of the other voters what raft knows to match, if it was
+// said in the present incarnation of their node (W7): a node that came back has to say it again.
+func (r *replica) heldBy() (held [MaxVoters]Index) {
+	if !r.leads() || !r.conf.votes(r.rid) {
+		return held
+	}
+	var match [2*MaxVoters + 1]Index
+	n := 0
+	last := r.log.Last().Index
+	r.progress(func(id ReplicaID, pr *tracker.Progress) {
+		m, ok := r.conf.find(id)
+		if id == r.rid || !ok {
+			return
+		}
+		one := r.peers.of(id)
+		if Index(pr.Match) >= last {
+			one.caughtUp = r.now
+		}
+		if !r.conf.votes(id) || n == len(match) {
+			return
+		}
+		if epoch, up := r.host.epochOf(m.Node); off.incarnation || up && epoch == one.acked {
+			match[n] = Index(pr.Match)
+			n++
+		}
+	})
+	slices.Sort(match[:n])
+	held[0] = r.marks.Flushed
+	for k := 1; k < MaxVoters && k <= n; k++ {
+		held[k] = min(held[0], match[n-k])
+	}
+	return held
+}

@@ -1,0 +1,162 @@
+package raftstore
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"weida/segment"
+	"weida/wal"
+)
+
+// replica is the Group that a majority decides for (T-2). What raft may be told it is told on the shard, and only
+// what this replica can keep: the input gate stands before it.
+//
+//	mailbox ─▶ gate ─▶ raft ─▶ Ready ─┬─▶ wal.Append ─▶ flush ─▶ answers wait for it, in order (answers)
+//	proposals ─▶ plan ─▶              ├─▶ outbox ─▶ Transport
+//	                                  └─▶ Apply ─▶ machine
+type replica struct {
+	seat
+	rid  ReplicaID
+	mail mailbox
+	// lead gives out refs while this replica leads; nil while it does not. Any goroutine.
+	lead atomic.Pointer[refs]
+	// who is the leader that the last round knew, for refusals. Any goroutine.
+	who atomic.Pointer[NotLeaderError]
+
+	// owned by the shard goroutine
+	node    *raft.RawNode
+	store   raftLog
+	gate    gate
+	letters []letter
+	soft    raft.SoftState
+	term    Term  // of the last Ready
+	commit  Index // raft's
+	hard    hardState
+	answers answers
+	waiting []*raftpb.Message // depend on a hard state that is not durable
+	planned planned           // the proposal that raft was just given
+	held    []heldAppend      // raft's appends for which there is no room, oldest first
+	applies []*raftpb.Message // of this round
+	appends bool              // something was appended in this round
+	blocked bool              // raft takes no proposals now; tried again when something moved
+	conf    *config           // applied
+	changes []pendingConfig   // in the log, above it
+	peers   peers             // what is known of the members in this leadership
+	toldTo  roleTold
+	ticks   int   // to be given to raft
+	now     int64 // ticks in this life
+	rest    int   // ticks without work
+	parked  bool
+	removed bool // an applied configuration is without this replica
+	hushed  bool // the group is quiet: not ticked
+
+	snapConf *config // of the snapshot that is being written
+}
+
+var _ member = (*replica)(nil)
+
+// roleTold is what the machine was told last.
+type roleTold struct {
+	role   Role
+	term   Term
+	leader Leader
+}
+
+// planned is the entry that a proposal became, between Propose and the append.
+type planned struct {
+	index     Index // 0: none
+	term      Term
+	app       *wal.Append // its bodies and large ones; until they are in a batch
+	proposals int
+	size      int
+}
+
+// Propose implements Group. Digests of inline bodies are computed here, on the caller's goroutine.
+func (r *replica) Propose(b *Batch) error {
+	p, err := r.check(b)
+	if err != nil {
+		return err
+	}
+	lead := r.lead.Load()
+	if lead == nil {
+		if err := r.in.refusal(); err != nil {
+			return err
+		}
+		return r.notLeader()
+	}
+	for i := range b.Items {
+		if w, ok := b.Items[i].Large.(*bodyWriter); ok && w.file.Ref().Term != lead.term {
+			return fmt.Errorf("raftstore: group %d: a body of term %d in term %d: %w", uint64(r.id),
+				uint64(w.file.Ref().Term), uint64(lead.term), ErrBody)
+		}
+	}
+	return r.take(p)
+}
+
+// notLeader is the refusal of a replica that does not lead.
+func (r *replica) notLeader() error {
+	if e := r.who.Load(); e != nil {
+		return e
+	}
+	return &NotLeaderError{Group: r.id}
+}
+
+// NewBody implements Group.
+func (r *replica) NewBody(n int64) (BodyWriter, error) {
+	if n <= segment.InlineMax {
+		panic("bug: raftstore: a body that fits inline in a file of its own")
+	}
+	if err := r.in.refusal(); err != nil {
+		return nil, err
+	}
+	lead := r.lead.Load()
+	if lead == nil {
+		return nil, r.notLeader()
+	}
+	ref := lead.give()
+	f, err := r.log.NewBody(ref, n)
+	if err != nil {
+		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(r.id), ref, storeError(err))
+	}
+	return &bodyWriter{group: &r.seat, file: f}, nil
+}
+
+// leads reports whether this replica leads and has applied an entry of its term.
+func (r *replica) leads() bool { return r.lead.Load() != nil }
+
+// guard calls raft. A read of the log that failed meanwhile halts the replica: raft is not used any more.
+func (r *replica) guard(call func()) (ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			f, is := v.(readFailure)
+			if !is {
+				panic(v)
+			}
+			r.halt(f.err)
+		}
+	}()
+	call()
+	return r.halted == nil
+}
+
+// onHalt ends the part of this replica in its group: what raft holds is not used any more.
+func (r *replica) onHalt() {
+	r.resign()
+	r.mail.close()
+	r.gate.clear()
+}
+
+// resign ends the leadership: what waits was not given an entry.
+func (r *replica) resign() {
+	if r.lead.Swap(nil) != nil && r.halted == nil {
+		r.refuseAll(r.notLeader())
+	}
+}
+
+func (r *replica) shrink() {
+	r.applies, r.letters = nil, nil
+	r.store.forget()
+}

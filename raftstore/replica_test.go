@@ -1,0 +1,35 @@
+package raftstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Three replicas elect a leader; what it takes is on all of them, bodies included, and the evidence says so (T-2, X-8).
+func TestReplicate(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.openAll(1, 3)
+	n := c.leader(1)
+	m := n.kvs[1]
+	for i := range 20 {
+		m.must(put(fmt.Sprint("k", i), strings.Repeat("x", 1000*i)), note("n"))
+	}
+	c.settle()
+	c.tick(4)
+	c.same(1, true)
+	c.bodies(1)
+	now := m.now()
+	if now.Applied != now.Written || now.HeldBy(now.Written) != 3 {
+		t.Errorf("marks %+v", now)
+	}
+	m.complete()
+	for _, o := range c.nodes {
+		if len(o.kvs[1].applied) != 40 {
+			t.Errorf("node %d applied %d lines", o.id, len(o.kvs[1].applied))
+		}
+	}
+	for _, o := range c.nodes {
+		o.rig.stop()
+	}
+}

@@ -1,0 +1,228 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"weida/fsync"
+	"weida/wal"
+)
+
+// This file holds what a round does to one replica, in the order of the steps.
+
+// advance is step 2: what is durable by now is said.
+func (r *replica) advance() {
+	r.takeHard()
+	if !r.takeUp() {
+		return
+	}
+	if f := r.log.Flushed().Index; f > r.marks.Flushed {
+		r.stuck = false
+		r.marks.Flushed = f
+	}
+	r.releaseAnswers()
+}
+
+// writeAll is steps 3 and 4: letters, time and proposals go into raft, and what raft wants stored is written.
+func (r *replica) writeAll(p *plan, budget int) (cost int) {
+	if why := r.refusal(); why != nil {
+		r.mail.close()
+		r.loseHeld(why)
+		r.refuseAll(why)
+		return 0
+	}
+	r.retryHeld()
+	r.letters = r.mail.take(r.letters)
+	for i := range r.letters {
+		if r.halted == nil {
+			cost += r.receive(&r.letters[i], p)
+		}
+	}
+	if r.task == noTask {
+		r.stuck = false
+	}
+	cost += r.again(p)
+	r.giveTicks()
+	r.ready(p)
+	if r.halted == nil {
+		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
+	}
+	r.peers.unprobe()
+	if r.halted != nil {
+		r.loseHeld(r.halted)
+		r.refuseAll(r.halted)
+	}
+	if cost > 0 {
+		r.active()
+	}
+	return cost
+}
+
+// active says that the replica is not idle.
+func (r *replica) active() { r.rest, r.parked = 0, false }
+
+// receive gives raft one letter, if this replica can keep what it says.
+func (r *replica) receive(l *letter, p *plan) (cost int) {
+	if l.refused != 0 {
+		r.unreachable(l.from)
+		return 0
+	}
+	if l.body != nil {
+		r.takePayload(l)
+		return 0
+	}
+	if l.m == nil {
+		r.hush(l)
+		return 0
+	}
+	from := ReplicaID(l.m.GetFrom())
+	if ReplicaID(l.m.GetTo()) != r.rid || !r.placed(from, l.from) {
+		r.peers.misplaced++
+		return 0
+	}
+	r.wake()
+	switch l.m.GetType() {
+	case raftpb.MsgApp:
+		return r.offer(*l, p)
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+		r.heardOf(l, l.m.GetType() == raftpb.MsgAppResp)
+	default:
+	}
+	r.step(l.m)
+	return 0
+}
+
+// giveTicks lets time pass. A replica that was not served for long takes no more than two ticks at once: its own delay
+// is no silence of the leader.
+func (r *replica) giveTicks() {
+	n := r.ticks
+	if r.ticks = 0; n == 0 {
+		return
+	}
+	r.gate.now += n
+	r.gate.room.ticked(n)
+	r.hard.full = false
+	r.blocked = false
+	for range min(n, 2) {
+		if r.halted == nil {
+			r.guard(r.node.Tick)
+		}
+	}
+}
+
+// ready takes from raft what it wants done, until there is nothing: it is written, and what is to be sent or applied is
+// noted.
+func (r *replica) ready(p *plan) {
+	for r.halted == nil {
+		var rd raft.Ready
+		more := false
+		r.guard(func() {
+			if more = r.node.HasReady(); more {
+				rd = r.node.Ready()
+			}
+		})
+		if !more {
+			return
+		}
+		r.takeReady(&rd, p)
+	}
+}
+
+func (r *replica) takeReady(rd *raft.Ready, p *plan) {
+	if rd.SoftState != nil {
+		r.soft = *rd.SoftState
+	}
+	if rd.HardState != nil {
+		if t := Term(rd.HardState.GetTerm()); t != r.term {
+			r.term = t
+			r.peers.reset()
+		}
+		r.commit = Index(rd.HardState.GetCommit())
+		r.hard.set(wal.HardState{Term: r.term, Vote: rd.HardState.GetVote()})
+	}
+	if lead := r.lead.Load(); lead != nil && (r.soft.RaftState != raft.StateLeader || lead.term != r.term) {
+		r.tellRole()
+		r.resign()
+	}
+	for _, m := range rd.Messages {
+		switch m.GetType() {
+		case raftpb.MsgStorageAppend:
+			r.keep(m)
+		case raftpb.MsgStorageApply:
+			r.applies = append(r.applies, m)
+		default:
+			r.post(m)
+		}
+	}
+}
+
+// canWrite reports whether the next round has something to do.
+func (r *replica) canWrite() bool {
+	if r.halted != nil || r.stopping || r.gone {
+		return false
+	}
+	if r.next < len(r.pending) && !r.stuck && !r.blocked && len(r.held) == 0 {
+		return true
+	}
+	more := false
+	r.guard(func() { more = r.node.HasReady() })
+	return more
+}
+
+// proposeAll makes entries of the proposals that wait.
+func (r *replica) proposeAll(p *plan, budget int) (cost int) {
+	if r.next == len(r.pending) {
+		return 0
+	}
+	if !r.leads() {
+		r.refuseAll(r.notLeader())
+		return 0
+	}
+	for r.next < len(r.pending) && cost < budget && !r.stuck && !r.blocked && len(r.held) == 0 {
+		n, ok := r.proposeOne(p)
+		if !ok || r.halted != nil || !r.leads() {
+			break
+		}
+		cost += n
+	}
+	return cost
+}
+
+// proposeOne makes one entry. It returns false when no more can be made in this round.
+func (r *replica) proposeOne(p *plan) (cost int, ok bool) {
+	index := r.log.Last().Index + 1
+	lead := r.lead.Load()
+	n, size := p.build(&r.seat, lead, index)
+	if err := r.log.Reserve(p.app.Size()); err != nil {
+		p.discard()
+		switch {
+		case errors.Is(err, wal.ErrNotReady):
+			r.stuck = true
+			return 0, false
+		case errors.Is(err, fsync.ErrPoisoned):
+			r.halt(err)
+			return 0, false
+		case errors.Is(err, fsync.ErrDiskFull):
+			r.diskFull(err)
+		}
+		r.drop(n, Outcome{Kind: Refused, Err: storeError(err)})
+		return 0, true
+	}
+	data := p.app.Entries[0].Data
+	var err error
+	r.planned = planned{index: index, term: lead.term, app: &p.app, proposals: n, size: size}
+	r.guard(func() { err = r.node.Propose(data) })
+	p.discard() // raft has its own copy
+	if err != nil || r.halted != nil {
+		r.planned, r.blocked = planned{}, true
+		return 0, false
+	}
+	r.ready(p)
+	if r.planned.index != 0 && r.halted == nil {
+		panic(fmt.Sprintf("bug: raftstore: group %d: raft has no entry %d of a proposal that it took", uint64(r.id), index))
+	}
+	return size, true
+}
