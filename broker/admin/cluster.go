@@ -72,6 +72,8 @@ type view struct {
 	node   *Facts // that of the leader
 	// hint is a group that names a leader that did not answer; nil if there is none.
 	hint *Group
+	// several says that somebody knows of a consensus group, whatever is wanted by now.
+	several bool
 }
 
 // ControlName is what the control group is called.
@@ -119,6 +121,7 @@ func (c *Cluster) controlFactor() int {
 
 // see takes one replica's word. Of two leaders the one of the higher term counts.
 func (v *view) see(f *Facts, g *Group) {
+	v.several = v.several || g.Replication != nil
 	switch {
 	case g.Role == RoleLeader || g.Role == RoleOwner:
 		if v.leader == nil || g.Term > v.leader.Term {

@@ -158,7 +158,7 @@ func (c *Cluster) describe(g *GroupQuorum, v *view) {
 		g.LeaderID, g.LeaderEpoch = int32(clamp(r.LeaderNode)), int32(clamp(v.hint.Term))
 		refuse(wire.NotLeader, "it is led by %s in term %d", c.nameOfNode(r.LeaderNode), v.hint.Term)
 		return
-	case v.leader == nil && v.queue != nil && v.factor == 1:
+	case v.leader == nil && v.queue != nil && v.factor == 1 && !v.several:
 		owner := "none yet"
 		if p := v.queue.Status.Placement; len(p) > 0 {
 			owner = c.nameOfKey(p[0].Node)

@@ -53,10 +53,6 @@ func (h *handler) watch(w http.ResponseWriter, c *call, k kind) error {
 	}
 	defer h.watches.Add(-1)
 	s := stream{w: w, out: http.NewResponseController(w), kind: k.kind, at: at, sent: at}
-	// The bound of a whole request would end this one; a client that is gone ends it all the same.
-	if err := s.out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil // nobody reads
-	}
 	w.Header().Set("Content-Type", eventKind)
 	w.WriteHeader(http.StatusOK)
 	beat := time.NewTicker(watchBeat)

@@ -146,6 +146,9 @@ func TestWatchFollows(t *testing.T) {
 				}
 				want := r.behind(s.last)[0]
 				e := s.next()
+				for e != nil && e.Type == Progress {
+					e = s.next()
+				}
 				if e == nil || e.ResourceVersion != want.Version || e.Type != want.Type || e.id != want.Version ||
 					e.object.Metadata.Name != want.Object.(*control.Queue).Metadata.Name {
 					t.Fatalf("seed %d: told %+v, want version %d %s", seed, e, want.Version, want.Type)
