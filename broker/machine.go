@@ -248,7 +248,7 @@ func (q *nodeQueue) giveUp() {
 // Bodies implements raftstore.Holder.
 func (q *nodeQueue) Bodies(yield func(raftstore.BodyRef) bool) {
 	q.state.Bodies(func(r queue.Ref) bool {
-		return yield(raftstore.BodyRef{Term: raftstore.Term(r.Term), Seq: r.Seq})
+		return yield(bodyRef(r))
 	})
 }
 
@@ -263,6 +263,16 @@ func (s snapshot) WriteTo(w io.Writer) (written int64, err error) {
 		return err == nil
 	})
 	return written, err
+}
+
+// Bodies implements raftstore.BodySource.
+func (s snapshot) Bodies(yield func(first raftstore.BodyRef, n uint64) bool) {
+	s.view.BodyRuns(func(first queue.Ref, n uint64) bool { return yield(bodyRef(first), n) })
+}
+
+// LargeBodies implements raftstore.BodySource.
+func (s snapshot) LargeBodies(yield func(segment.Commit) bool) {
+	s.view.LargeBodies(func(r queue.Ref, large queue.Large) bool { return yield(commit(r, &large)) })
 }
 
 // Snapshot implements raftstore.Machine.
@@ -297,9 +307,15 @@ func (q *nodeQueue) Restore(s raftstore.Source) error {
 	return nil
 }
 
+var _ raftstore.BodySource = snapshot{}
+
+func bodyRef(r queue.Ref) raftstore.BodyRef {
+	return raftstore.BodyRef{Term: segment.Term(r.Term), Seq: r.Seq}
+}
+
 // commit names a body for OpenBody: an inline one by its ref alone.
 func commit(r queue.Ref, large *queue.Large) segment.Commit {
-	c := segment.Commit{Ref: segment.BodyRef{Term: segment.Term(r.Term), Seq: r.Seq}, Length: -1}
+	c := segment.Commit{Ref: bodyRef(r), Length: -1}
 	if large != nil {
 		c.Large, c.Length, c.Digest = true, large.Length, large.Digest
 	}

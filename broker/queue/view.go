@@ -97,3 +97,32 @@ func (s *State) openOffsets(first, last uint64) []delivery {
 	})
 	return list
 }
+
+// BodyRuns yields the refs of the bodies in the log that the queue holds, as runs of one term: first, and the n-1 that
+// follow it.
+func (v *View) BodyRuns(yield func(first Ref, n uint64) bool) {
+	var first Ref
+	var count uint64
+	more := true
+	v.s.present.stretches(0, func(_, n uint64, m message) bool {
+		switch {
+		case m.large != nil:
+		case count > 0 && m.ref.Term == first.Term && m.ref.Seq == first.Seq+count:
+			count += n
+		default:
+			more = count == 0 || yield(first, count)
+			first, count = m.ref, n
+		}
+		return more
+	})
+	if more && count > 0 {
+		yield(first, count)
+	}
+}
+
+// LargeBodies yields the bodies in files of their own that the queue holds, in order of offset.
+func (v *View) LargeBodies(yield func(Ref, Large) bool) {
+	v.s.present.stretches(0, func(_, _ uint64, m message) bool {
+		return m.large == nil || yield(m.ref, *m.large)
+	})
+}
