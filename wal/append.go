@@ -29,6 +29,11 @@ func (l *Log) Append(a *Append) error {
 	if l.closed {
 		return errClosed
 	}
+	return l.append(a, 0)
+}
+
+// append is Append; behind the batch spare bytes must be left.
+func (l *Log) append(a *Append, spare int64) error {
 	p, err := l.plan(a)
 	if err != nil {
 		return fmt.Errorf("wal: group %d: append: %w", uint64(l.group), err)
@@ -38,7 +43,7 @@ func (l *Log) Append(a *Append) error {
 			return fmt.Errorf("wal: group %d: append: %w; nothing was written", uint64(l.group), err)
 		}
 	}
-	if err := l.room(p.size); err != nil {
+	if err := l.room(p.size + spare); err != nil {
 		return err
 	}
 	b := builders.Get().(*segment.Builder)
@@ -269,7 +274,7 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 		l.truncated(p.void, p.before)
 	}
 	for _, row := range rows {
-		l.noteRow(s, row)
+		l.noteRow(s, row, a.copies)
 	}
 	for _, v := range a.Voids {
 		s.named = max(s.named, v.Settled)
@@ -285,7 +290,9 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 	s.end += n
 	l.chain, s.chain = chain, chain
 	l.mu.Unlock()
-	l.reserved = max(0, l.reserved-n)
+	if !a.copies {
+		l.reserved = max(0, l.reserved-n)
+	}
 
 	promise := l.safe
 	l.promised = len(rows) == 0 && promise == l.lastSeg
@@ -296,88 +303,6 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 	}
 	l.commit = max(l.commit, a.Commit)
 	l.stalled, l.active = false, true
-}
-
-// noteRow takes a record of segment s into the indexes. Log.mu is held.
-func (l *Log) noteRow(s *seg, row segment.Row) {
-	s.note(row)
-	switch row.Kind {
-	case segment.KindEntry:
-		if n := len(l.terms); n == 0 || l.terms[n-1].term != row.Term {
-			l.terms = append(l.terms, termRun{row.Index, row.Term})
-		}
-	case segment.KindBody:
-		l.pending.add(row.Ref)
-	case segment.KindVoid:
-		l.voids.add(row.Ref)
-	default:
-	}
-}
-
-// noteNames marks the bodies that an entry in segment s names as named. ok is false if one of them is
-// not here. Log.mu is held.
-func (l *Log) noteNames(s *seg, e *segment.Entry) (missing segment.BodyRef, ok bool) {
-	if e.Type != segment.EntryNormal {
-		return missing, true
-	}
-	ok = true
-	err := segment.EachCommit(e.Data, func(c segment.Commit) error {
-		if c.Large {
-			s.large++
-			if b := l.large[c.Ref]; b != nil {
-				b.index = max(b.index, e.Index)
-				return nil
-			}
-			if !l.voids.has(c.Ref) {
-				missing, ok = c.Ref, false
-			}
-			return nil
-		}
-		l.pending.remove(c.Ref)
-		if s.refs.has(c.Ref) {
-			s.named = max(s.named, e.Index)
-			return nil
-		}
-		found := l.voids.has(c.Ref)
-		for _, other := range l.segs {
-			if other.covers(c.Ref) {
-				other.named = max(other.named, e.Index)
-				found = true
-			}
-		}
-		if !found {
-			missing, ok = c.Ref, false
-		}
-		return nil
-	})
-	return missing, ok && err == nil
-}
-
-// truncated voids the entries at or above from; before is what then stands last. Log.mu is held.
-func (l *Log) truncated(from segment.Index, before Mark) {
-	for _, s := range l.segs {
-		s.truncate(from)
-	}
-	for len(l.terms) > 0 && l.terms[len(l.terms)-1].first >= from {
-		l.terms = l.terms[:len(l.terms)-1]
-	}
-	l.voidAll = false
-	l.unflush(before)
-}
-
-// unflush makes completions of entries behind m not count.
-func (l *Log) unflush(m Mark) {
-	if off.flushedVoid {
-		return
-	}
-	if l.flushed.Index > m.Index {
-		l.flushed = m
-	}
-	for i := range l.marks {
-		if l.marks[i].last.Index > m.Index {
-			l.marks[i].last = m
-		}
-	}
 }
 
 // diskFull is the answer to an append or a job that found no room: no fault, and nothing was stored.

@@ -70,7 +70,7 @@ func (w *world) compare(l *Log, s *modelState) error {
 	}
 	for _, e := range list {
 		want := s.entry(e.Index)
-		if want.mark != (Mark{e.Term, e.Index}) || !bytes.Equal(want.data, e.Data) {
+		if want.mark != (Mark{e.Term, e.Index}) || want.kind != e.Type || !bytes.Equal(want.data, e.Data) {
 			return fmt.Errorf("entry %d is another", e.Index)
 		}
 	}
@@ -79,11 +79,9 @@ func (w *world) compare(l *Log, s *modelState) error {
 
 // checkRest checks bodies, snapshot and hard state of a log that is in state s.
 func (w *world) checkRest(l *Log, s *modelState) error {
-	for _, e := range s.entries {
-		for _, c := range e.commits {
-			if err := w.checkBody(l, c); err != nil {
-				return fmt.Errorf("entry %d: %w", e.mark.Index, err)
-			}
+	for _, c := range s.commits() {
+		if err := w.checkBody(l, c); err != nil {
+			return err
 		}
 	}
 	got := l.Recovered()

@@ -81,12 +81,12 @@ func (w *world) goOn(l *life, mem *memfs.FS, k int, seed uint64) error {
 	if err != nil {
 		return fmt.Errorf("open after recovery and append: %w", err)
 	}
-	s := modelState{base: w.state(k).base, entries: w.state(k).entries}
+	s := w.state(k).copy()
 	ref := segment.BodyRef{Term: term, Seq: 1}
 	c := commitOf(ref, 700, false)
 	data := segment.AppendData(nil, []segment.Commit{c}, fmt.Appendf(nil, "cmd %d.%d", term, last.Index+1))
 	s.entries = append(s.entries[:len(s.entries):len(s.entries)],
-		&modelEntry{Mark{term, last.Index + 1}, data, []segment.Commit{c}})
+		&modelEntry{Mark{term, last.Index + 1}, segment.EntryNormal, data, []segment.Commit{c}})
 	if err := w.compare(again.log, &s); err != nil {
 		return fmt.Errorf("after recovery, append and power cut: %w", err)
 	}
@@ -208,7 +208,8 @@ func (s *suite) crashTwice(disk *memfs.FS, lo, hi int, seed uint64) error {
 // script is the script of the exhaustive suites: every kind of step, several rolls, trims after each
 // kind of snapshot, in an order that makes each recovery rule matter.
 const script = "haafaAraHf" + "tacfab" + "lafcas" + "JTaaxj" + "vaAfc" + "sTtrafc" + "paabaf" +
-	"zaatHfcs" + "TlaiaafaA" + "fcsTJpiatf" + "aczaAafcsTa"
+	"zaatHfcs" + "TlaiaafaA" + "fcsTJpiatf" + "aczaAafcsTa" +
+	"CRafVcBaafcsTDJ" + "aaRCfcVsaBzTaBfTaacsTJ" + "AaafcsTAaafcsTAaf" + "lAAJAAJf"
 
 func runScript(w *world, steps string) error {
 	if err := w.start(); err != nil {

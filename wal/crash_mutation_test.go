@@ -113,17 +113,18 @@ var mutations = []mutation{
 	{name: "directory not flushed before the manifest names a segment", off: &off.createDirFlush},
 	{name: "segment not flushed before the manifest names it", off: &off.createFileFlush},
 	{name: "manifest names a segment before it stands", off: &off.manifestLast},
-	{name: "log goes on in place behind a cut", off: &off.cutNewSegment, hint: 86},
+	{name: "log goes on in place behind a cut", off: &off.cutNewSegment, hint: 75},
 	{name: "cut not recorded", off: &off.cutManifest},
-	{name: "sealed before it is flushed", off: &off.sealFlush, hint: 26},
+	{name: "sealed before it is flushed", off: &off.sealFlush},
 	{name: "unlinked before the manifest says so", off: &off.trimManifest},
 	{name: "promise of the batch's own start", off: &off.promiseNotOwn},
 	{name: "no truncation record", off: &off.truncateRecord},
-	{name: "flush of a truncated entry counts", off: &off.flushedVoid, hint: 34},
+	{name: "flush of a truncated entry counts", off: &off.flushedVoid, hint: 35},
 	{name: "mark advanced before its flush", off: &off.advanceEarly},
 	{name: "large body not flushed with its entry", off: &off.largeFlush, strategy: fsync.Files},
 	{name: "directory entry of a large body not flushed", off: &off.largeDirFlush, strategy: fsync.Files},
 	{name: "large body of the tail not verified", off: &off.largeVerify},
+	{name: "dropped before the copies are flushed", off: &off.copyFlush},
 	{name: "term not raised to the last entry's", off: &off.termFromLog},
 	{name: "short write not cleared", off: &off.zeroAfterShort, fault: 102},
 	{name: "manifest's rename not flushed", lies: skipDir("rename manifest"), strategy: fsync.Files},
@@ -161,6 +162,7 @@ func TestRulesAreOn(t *testing.T) {
 	v := reflect.ValueOf(&off).Elem()
 	directed := map[string]string{
 		"promise": "TestDamageBelowPromise", "reread": "TestLostWriteBack", "trimFlushedVoids": "TestTrimWaitsForTruncation",
+		"copyVerify": "TestCompactDamage", "restoreFirst": "TestBringUp",
 		"recoverFlush": "TestReopenFlushesTail", "recoverDirFlush": "TestReopenFlushesDirectory",
 	}
 	for i := range v.NumField() {

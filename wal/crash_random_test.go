@@ -13,7 +13,7 @@ import (
 )
 
 // steps are drawn from these letters; the more often one stands here, the likelier it is.
-const letters = "aaaaaaAAbbllxvvttrrrffffjjJcccssiTThhpz"
+const letters = "aaaaaaAAbbllxvvVttRCrrrffffjjJcccssiBDTTThHpz"
 
 // TestCrashRandom runs random scripts over several lives, each ended by a crash at a random call, in
 // a random way, now and then again in the middle of recovery or with a full disk before it.

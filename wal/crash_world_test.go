@@ -24,14 +24,25 @@ import (
 // modelEntry is an entry as it was appended.
 type modelEntry struct {
 	mark    Mark
+	kind    segment.EntryType
 	data    []byte
 	commits []segment.Commit
 }
 
 // modelState is the log after one step.
 type modelState struct {
-	base    Mark // a snapshot that took the log's place; zero if none did
+	base    Mark             // a snapshot that took the log's place; zero if none did
+	live    []segment.Commit // bodies that came before it and that it names
 	entries []*modelEntry
+}
+
+// commits are all bodies that a state names.
+func (s *modelState) commits() []segment.Commit {
+	list := slices.Clone(s.live)
+	for _, e := range s.entries {
+		list = append(list, e.commits...)
+	}
+	return list
 }
 
 func (s *modelState) last() Mark {
@@ -96,6 +107,11 @@ func (w *world) start() error {
 	}
 	w.life = l
 	w.log.Trim() // nothing: what is live is retained below before any job runs
+	for _, c := range w.now().live {
+		if !w.gone[c.Ref] {
+			w.hold(c.Ref)
+		}
+	}
 	for _, e := range w.now().entries {
 		for _, c := range e.commits {
 			if !w.gone[c.Ref] && e.mark.Index <= w.commit {
@@ -181,11 +197,15 @@ func (w *world) newCommit(n int, large bool) segment.Commit {
 	return commitOf(segment.BodyRef{Term: w.term, Seq: w.seq}, n, large)
 }
 
+func (s *modelState) copy() modelState {
+	return modelState{base: s.base, live: s.live, entries: slices.Clone(s.entries)}
+}
+
 func (w *world) size() int { return 1 + w.rng.IntN(600) }
 
 // append appends count entries with fresh inline bodies, loose ones and given commits.
 func (w *world) appendEntries(a *Append, count int, given ...segment.Commit) error {
-	next := modelState{base: w.now().base, entries: slices.Clone(w.now().entries)}
+	next := w.now().copy()
 	if a.Truncate != 0 {
 		next.entries = next.entries[:a.Truncate-1-next.base.Index]
 	}
@@ -228,8 +248,14 @@ func (w *world) step(c byte) error {
 		return err
 	case 'v':
 		return w.tombstone()
+	case 'V':
+		return w.tombstonesAlone()
 	case 't':
 		return w.truncate()
+	case 'R': // and what was truncated comes again
+		return w.truncateAndBack()
+	case 'C':
+		return w.confChange()
 	case 'r':
 		w.log.RequestFlush()
 		err := w.log.Advance()
@@ -247,6 +273,10 @@ func (w *world) step(c byte) error {
 		return w.snapshot()
 	case 'i':
 		return w.install()
+	case 'B':
+		return w.bringUp()
+	case 'D':
+		w.log.DropUnnamed(w.term)
 	case 'T':
 		return w.trim()
 	case 'h':
@@ -394,46 +424,21 @@ func (w *world) install() error {
 	if m.Index <= w.snap.Index {
 		return nil
 	}
-	err := w.writeSnapshot(m, func(commit func() error) error {
-		return w.change(modelState{base: m}, func() error {
-			err := commit()
-			if err == nil {
-				w.sure = w.acked + 1
-			}
-			return err
-		})
-	})
-	if err != nil {
-		return err
-	}
-	w.commit, w.loose = m.Index, nil
-	w.releaseAll(1)
-	w.flushed()
-	return nil
-}
-
-// releaseAll releases held bodies, each with a chance of one in n.
-func (w *world) releaseAll(n int) {
-	for _, ref := range sortedRefs(w.held) {
-		if w.rng.IntN(n) == 0 {
-			w.gone[ref] = true
-			delete(w.held, ref)
-			w.log.Release(ref)
-		}
-	}
+	return w.installed(m, nil)
 }
 
 func (w *world) trim() error {
+	list := w.now().live
 	for _, e := range w.now().entries {
-		if e.mark.Index > w.snap.Index {
-			continue
+		if e.mark.Index <= w.snap.Index {
+			list = append(list[:len(list):len(list)], e.commits...)
 		}
-		for _, c := range e.commits {
-			if w.held[c.Ref] && w.rng.IntN(8) > 0 {
-				w.gone[c.Ref] = true
-				delete(w.held, c.Ref)
-				w.log.Release(c.Ref)
-			}
+	}
+	for _, c := range list {
+		if w.held[c.Ref] && w.rng.IntN(8) > 0 {
+			w.gone[c.Ref] = true
+			delete(w.held, c.Ref)
+			w.log.Release(c.Ref)
 		}
 	}
 	w.log.Trim()
@@ -448,28 +453,6 @@ func (w *world) setHard() error {
 		w.hard = w.hardNext
 	}
 	return err
-}
-
-// setHardBeside makes a hard state durable on the worker's side of things, with an append and a job
-// between its beginning and its end.
-func (w *world) setHardBeside() error {
-	term := max(w.hard.Term, w.now().last().Term) + segment.Term(w.rng.IntN(2))
-	w.hardNext = HardState{Term: term, Vote: w.rng.Uint64N(9)}
-	j := w.log.HardStateJob(w.hardNext)
-	if err := w.appendEntries(&Append{}, 1); err != nil {
-		return errors.Join(err, j.Run())
-	}
-	slow := w.log.Job()
-	if err := j.Run(); err != nil {
-		return err
-	}
-	w.hard = w.hardNext
-	if slow != nil {
-		if err := slow.Run(); err != nil {
-			return err
-		}
-	}
-	return w.log.Advance()
 }
 
 func (w *world) park() error {

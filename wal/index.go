@@ -237,3 +237,34 @@ func (s *refSet) meets(lo, hi segment.BodyRef) bool {
 	i := s.find(lo)
 	return i < len(s.runs) && !hi.Less(segment.BodyRef{Term: s.runs[i].term, Seq: s.runs[i].from})
 }
+
+// common returns the runs that are in both sets.
+func (s *refSet) common(t *refSet) []refRun {
+	var list []refRun
+	for i, j := 0, 0; i < len(s.runs) && j < len(t.runs); {
+		a, b := s.runs[i], t.runs[j]
+		if from, to := max(a.from, b.from), min(a.to, b.to); a.term == b.term && from < to {
+			list = append(list, refRun{a.term, from, to})
+		}
+		if a.term < b.term || a.term == b.term && a.to <= b.to {
+			i++
+		} else {
+			j++
+		}
+	}
+	return list
+}
+
+// first returns at most n refs of the set, in order.
+func (s *refSet) first(n int) []segment.BodyRef {
+	var list []segment.BodyRef
+	for _, r := range s.runs {
+		for seq := r.from; seq < r.to; seq++ {
+			if len(list) == n {
+				return list
+			}
+			list = append(list, segment.BodyRef{Term: r.term, Seq: seq})
+		}
+	}
+	return list
+}

@@ -89,7 +89,7 @@ func (x *verifier) bodyError(b lost, what string) error {
 // bodies sees that every body a live entry names is here, and reads the large ones whole.
 func (x *verifier) bodies() {
 	for _, b := range x.missing {
-		if b.index > x.snap && !x.voids.has(b.commit.Ref) {
+		if b.index > x.snap && !x.voids.has(b.commit.Ref) && !x.here.has(b.commit.Ref) {
 			x.note("", x.bodyError(b, "is not here"))
 		}
 	}

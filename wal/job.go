@@ -11,9 +11,10 @@ import (
 
 // The kinds of jobs.
 const (
-	JobCreate = "create" // make the next segment ready
-	JobSeal   = "seal"   // give a full segment its footer
-	JobTrim   = "trim"   // drop what a snapshot covers, body files that nothing needs
+	JobCreate  = "create"  // make the next segment ready
+	JobSeal    = "seal"    // give a full segment its footer
+	JobTrim    = "trim"    // drop what a snapshot covers, body files that nothing needs
+	JobCompact = "compact" // copy a few live bodies forward, so that what they pin can be dropped
 )
 
 // Job is slow work of one log (make the next segment ready, seal, trim): it blocks on flushes, so the
@@ -69,11 +70,16 @@ func (l *Log) nextWork() *work {
 	if s := l.fullSegment(); s != nil {
 		return l.sealWork(s)
 	}
-	if l.trim && l.voidsFlushed() {
-		l.trim = false
-		return l.trimWork()
+	if l.restoring && !off.restoreFirst || !l.trim && !l.copying.due || !l.voidsFlushed() {
+		return nil
 	}
-	return nil
+	if l.trim {
+		l.trim = false
+		if w := l.trimWork(); w != nil {
+			return w
+		}
+	}
+	return l.compactWork()
 }
 
 // takeWork takes up a finished job.

@@ -32,6 +32,7 @@ const (
 	EventTailCut        = "tail_cut"        // a crash left an unfinished or unflushed end, which was cut
 	EventSegmentSealed  = "segment_sealed"  // a full segment got its footer
 	EventTrimmed        = "trimmed"         // segments or body files went because a snapshot covers them
+	EventCompacted      = "compacted"       // live bodies were copied forward, and what they pinned can go
 	EventLogPoisoned    = "log_poisoned"    // a flush failed: nothing more is stored here
 	EventDiskFull       = "disk_full"       // an append or job found no room
 	EventCloseFailed    = "close_failed"    // closing a file failed; nothing of it was unflushed
@@ -75,7 +76,10 @@ type Log struct {
 	ready   []*seg // made ahead, empty, behind cur
 	retired []*handle
 	voids   refSet
-	hint    readHint // guarded by mu; of the body read last
+	hint    readHint                  // guarded by mu; of the body read last
+	holder  holder                    // guarded by mu; found last
+	maxRef  segment.BodyRef           // greatest of an inline body
+	again   map[segment.BodyRef]int64 // bodies retained more than once: how often more
 	large   map[segment.BodyRef]*largeBody
 	dirFile fsync.Dir // flush target for new names; nil while parked
 
@@ -102,19 +106,21 @@ type Log struct {
 	promised bool
 	active   bool // appended to since it was opened or parked
 
-	work     *work
-	wanted   bool         // an append waits for a segment
-	stalled  bool         // a job failed: try again after the next append or trim
-	reserved int64        // bytes behind cur's end that Reserve promised
-	trim     bool         // Trim was called since the last trim job
-	dead     segment.Term // bodies of lower terms that no entry names may go
-	claimed  bool         // the owner has retained what is live: bodies nobody holds may go
-	manMu    sync.Mutex
-	man      manifest
-	snapInfo snapInfo // of the newest snapshot; with manMu
-	snapMu   sync.Mutex
-	newSnaps []Mark // committed by SnapshotWriters, not taken up yet
-	numbered segment.Number
+	work      *work
+	wanted    bool         // an append waits for a segment
+	stalled   bool         // a job failed: try again after the next append or trim
+	reserved  int64        // bytes behind cur's end that Reserve promised
+	trim      bool         // Trim was called since the last trim job
+	dead      segment.Term // bodies of lower terms that no entry names may go
+	claimed   bool         // the owner has retained what is live: bodies nobody holds may go
+	restoring bool         // and is about to do it anew: until it has, nothing may go
+	copying   copying
+	manMu     sync.Mutex
+	man       manifest
+	snapInfo  snapInfo // of the newest snapshot; with manMu
+	snapMu    sync.Mutex
+	newSnaps  []Mark // committed by SnapshotWriters, not taken up yet
+	numbered  segment.Number
 }
 
 // termRun says that entries from first on have this term, up to the next run.
@@ -207,6 +213,7 @@ func (l *Log) Advance() error {
 		}
 	}
 	l.closeRetired()
+	l.copyForward()
 	err := l.failure()
 	if err != nil && !l.told {
 		l.told = true
@@ -260,6 +267,9 @@ func (l *Log) Stats() Stats {
 		st.PayloadBytes += s.payload
 		st.PhysicalBytes += s.size
 		st.LiveBodies += s.live
+	}
+	for _, n := range l.again {
+		st.LiveBodies += n
 	}
 	for _, b := range l.large {
 		st.LargeBytes += b.size

@@ -76,7 +76,11 @@ func TestHardStateJobFails(t *testing.T) {
 		op     faultfs.Op
 		err    error
 		poison bool
-	}{{faultfs.OpWrite, syscall.ENOSPC, false}, {faultfs.OpWrite, syscall.EIO, true}, {faultfs.OpSync, syscall.EIO, true}} {
+	}{
+		{faultfs.OpWrite, syscall.ENOSPC, false},
+		{faultfs.OpWrite, syscall.EIO, true},
+		{faultfs.OpSync, syscall.EIO, true},
+	} {
 		fs := faultfs.New(memfs.New())
 		l, err := openLife(fs, lifeOptions{seed: 1, strategy: fsync.Files})
 		must(t, err)

@@ -78,6 +78,7 @@ func (l *Log) takeSnapshots() {
 		l.commit = max(l.commit, m.Index)
 		if m.Index > l.last.Index || err == nil && term != m.Term {
 			l.restart(m)
+			l.restoring = true // what the snapshot holds is retained after it is restored
 		}
 	}
 }

@@ -24,6 +24,8 @@ type Append struct {
 	Entries  []segment.Entry // consecutive
 	Large    []*BodyFile     // finished files named by the entries; flushed with this batch
 	Commit   segment.Index   // the commit index known, a hint for recovery; 0 for none
+
+	copies bool // Bodies stand in older segments too
 }
 
 // Void is a tombstone: the body is settled, as of a committed index.

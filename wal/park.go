@@ -87,6 +87,7 @@ func (l *Log) Close() error {
 		w.err = errClosed // it was offered and never run
 		w.done.Store(true)
 	}
+	l.copying = copying{}
 	err := l.drain()
 	if l.target != nil {
 		l.target.Close()

@@ -7,7 +7,6 @@ import (
 	"io"
 	iofs "io/fs"
 	"path/filepath"
-	"slices"
 
 	"weida/segment"
 )
@@ -274,46 +273,6 @@ func (w *where) find(ref segment.BodyRef, x extent) (body []byte, err error) {
 		return false, nil
 	})
 	return body, err
-}
-
-// holderLocked returns the newest segment that holds the inline body, nil if none does. The runs of a
-// sealed segment are read from its footer when they are first asked for. Log.mu is held.
-func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
-	for _, s := range slices.Backward(l.segs) {
-		if !s.covers(ref) {
-			continue
-		}
-		if err := l.loadRefsLocked(s); err != nil {
-			return nil, err
-		}
-		if s.refs.has(ref) {
-			return s, nil
-		}
-	}
-	return nil, nil
-}
-
-func (l *Log) loadRefsLocked(s *seg) error {
-	if s.state != segSealed || s.bodies == 0 || len(s.refs.runs) > 0 {
-		return nil
-	}
-	h, err := l.acquireLocked(s)
-	if err != nil {
-		return l.readError(s, err)
-	}
-	defer func() { h.users-- }()
-	var refs refSet
-	err = segment.EachRow(h.f, s.footer, func(row segment.Row) error {
-		if row.Kind == segment.KindBody {
-			refs.add(row.Ref)
-		}
-		return nil
-	})
-	if err != nil {
-		return l.readError(s, err)
-	}
-	s.refs = refs
-	return nil
 }
 
 // NewBody begins a large body of n bytes. Any goroutine. Write it, Finish it, and give it to the

@@ -247,6 +247,7 @@ func (r *recovery) read(boot segment.Boot, limit *segment.Position) error {
 func (r *recovery) reset() error {
 	l := r.l
 	l.terms, l.voids, l.pending = nil, refSet{}, refSet{}
+	l.holder, l.maxRef = holder{}, segment.BodyRef{}
 	for _, b := range l.large {
 		b.index = 0
 	}
@@ -261,6 +262,9 @@ func (r *recovery) reset() error {
 	for _, s := range sealed {
 		// Live entries of one segment are dense. Footer.Last may be a snapshot's index.
 		s.lo, s.hi = s.footer.First, s.footer.First+segment.Index(s.footer.Entries)
+		if s.bodies > 0 && l.maxRef.Less(s.maxRef) {
+			l.maxRef = s.maxRef
+		}
 	}
 	for i, s := range sealed {
 		if err := r.sealedOthers(sealed[:i], s); err != nil {

@@ -126,7 +126,12 @@ func (r *recovery) verifyBody(c segment.Commit) error {
 func (r *recovery) checkBodies() error {
 	l := r.l
 	for _, b := range r.missing {
-		if b.index > l.snap.Index {
+		if b.index <= l.snap.Index {
+			continue
+		}
+		if copied, err := l.holderLocked(b.commit.Ref); err != nil {
+			return err
+		} else if copied == nil {
 			return r.missingBody(b)
 		}
 	}

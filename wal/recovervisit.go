@@ -32,10 +32,10 @@ func (r *recovery) visit(n segment.Number, row segment.Row, rec segment.Record) 
 		if err != nil {
 			return err
 		}
-		l.noteRow(s, row)
+		l.noteRow(s, row, true)
 		s.named = max(s.named, settled)
 	default:
-		l.noteRow(s, row)
+		l.noteRow(s, row, true)
 	}
 	r.lasts[n] = r.scan.last
 	return nil
@@ -62,7 +62,7 @@ func (r *recovery) entry(s *seg, row segment.Row, e *segment.Entry) error {
 		return r.corruptEntry(s, row, fmt.Sprintf("entry %d has term %d after term %d", uint64(e.Index),
 			uint64(e.Term), uint64(r.scan.last.Term)))
 	}
-	l.noteRow(s, row)
+	l.noteRow(s, row, true)
 	r.scan.last = Mark{Term: e.Term, Index: e.Index}
 	if ref, ok := l.noteNames(s, e); !ok {
 		r.missing = append(r.missing, lost{index: e.Index, commit: segment.Commit{Ref: ref}, batch: r.batch})
@@ -88,7 +88,7 @@ func (r *recovery) corruptEntry(s *seg, row segment.Row, cause string) error {
 // truncate voids what a truncation record says.
 func (r *recovery) truncate(s *seg, row segment.Row) error {
 	l := r.l
-	l.noteRow(s, row)
+	l.noteRow(s, row, true)
 	before := Mark{Index: row.Index - 1}
 	l.truncated(row.Index, Mark{})
 	r.missing = dropFrom(r.missing, row.Index)

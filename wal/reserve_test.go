@@ -127,8 +127,9 @@ func TestFlushedEnd(t *testing.T) {
 func TestOpenRef(t *testing.T) {
 	fs := memfs.New()
 	l := mustLife(t, fs, lifeOptions{seed: 1})
-	small, empty := commitOf(segment.BodyRef{Term: 1, Seq: 1}, 300, false), commitOf(segment.BodyRef{Term: 1, Seq: 2}, 0, false)
-	large, apart := commitOf(segment.BodyRef{Term: 1, Seq: 3}, 150_000, true), commitOf(segment.BodyRef{Term: 1, Seq: 4}, 80_000, true)
+	ref := func(seq uint64) segment.BodyRef { return segment.BodyRef{Term: 1, Seq: seq} }
+	small, empty := commitOf(ref(1), 300, false), commitOf(ref(2), 0, false)
+	large, apart := commitOf(ref(3), 150_000, true), commitOf(ref(4), 80_000, true)
 	write := func(c segment.Commit) *BodyFile {
 		f, err := l.log.NewBody(c.Ref, c.Length)
 		must(t, err)
@@ -172,7 +173,7 @@ func TestOpenRef(t *testing.T) {
 			}
 			must(t, r.Close())
 		}
-		if _, err := l.log.OpenRef(segment.BodyRef{Term: 1, Seq: 9}); !errors.Is(err, ErrAbsent) {
+		if _, err := l.log.OpenRef(ref(9)); !errors.Is(err, ErrAbsent) {
 			t.Fatalf("a body that never came: %v", err)
 		}
 		fs.PowerCut(memfs.KeepNone, nil)

@@ -23,5 +23,8 @@ var off struct {
 	largeFlush       bool // a large body's file is flushed with the batch that names it
 	largeDirFlush    bool // and its directory entry
 	largeVerify      bool // after an unclean stop large bodies of the tail are verified whole
+	copyFlush        bool // copies of live bodies are flushed before what they were copied from is dropped
+	copyVerify       bool // a body is verified before it is copied
+	restoreFirst     bool // nothing is dropped between a snapshot from elsewhere and the next Trim
 	termFromLog      bool // the recovered term is at least the last entry's
 }

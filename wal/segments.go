@@ -19,8 +19,11 @@ type seg struct {
 	chain  segment.Chain
 	last   Mark // of the whole log at its end
 	footer segment.Footer
-	live   int64 // bodies retained and not released
-	pinned bool  // what is live in it could not be counted
+	kept   refSet            // bodies retained and not released
+	live   int64             // count of kept
+	pinned bool              // what is live in it could not be counted
+	unread []segment.BodyRef // live bodies in it that could not be read to be copied
+	copied segment.Position  // end of the last batch with copies of what is in it
 	h      *handle
 }
 

@@ -11,67 +11,14 @@ import (
 // What a trim drops, in this order, so that a crash between any two steps leaves at most files that
 // the manifest says are dropped: save the manifest, then unlink. Only a prefix of the segments goes.
 
-// Retain says that a body is live: a message that is not settled. Its segment or file stays until as
-// many Release calls came. It reports whether the body is here: one that is not, a tombstone for one, is
-// passed over. A replica that is brought up also retains what its snapshot will need, so that nothing of
-// it goes before the snapshot is there. Owner only.
-func (l *Log) Retain(ref segment.BodyRef) bool { return l.count(ref, 1) }
-
-// Release takes a Retain back.
-func (l *Log) Release(ref segment.BodyRef) { l.count(ref, -1) }
-
-// ReleaseAll takes every Retain back: the owner is about to restore another state. Until the next Trim,
-// which says that what is live in that one is retained, nothing is dropped. Owner only.
-func (l *Log) ReleaseAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.claimed = false
-	for _, s := range l.segs {
-		s.live = 0
-	}
-	for _, b := range l.large {
-		b.live = 0
-	}
-}
-
-func (l *Log) count(ref segment.BodyRef, n int64) (here bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	live := (*int64)(nil)
-	if b := l.large[ref]; b != nil {
-		live = &b.live
-	} else if s, err := l.holderLocked(ref); err != nil {
-		l.pinLocked(ref, err)
-	} else if s != nil && !s.pinned { // what is live in a pinned one was not counted from the start
-		live = &s.live
-	}
-	if live == nil {
-		return false
-	}
-	if *live += n; *live < 0 {
-		panic(fmt.Sprintf("bug: wal: body %v released more often than retained", ref))
-	}
-	return true
-}
-
-// pinLocked keeps every segment that may hold the body until the log is opened again, because which
-// one does could not be read.
-func (l *Log) pinLocked(ref segment.BodyRef, cause error) {
-	for _, s := range l.segs {
-		if s.covers(ref) {
-			s.pinned = true
-		}
-	}
-	l.emit(Event{Kind: EventPinned, Path: l.dir, Err: cause})
-}
-
 // Trim asks for everything that is no longer needed to go: segments whose entries the newest snapshot
 // covers and whose bodies are all released, and body files likewise; a job does it. By calling it the
 // owner says that it has restored the newest snapshot, or taken it, and retained every body that is
 // live in it and in the entries it has applied since. Owner only.
 func (l *Log) Trim() {
 	l.takeSnapshots()
-	l.trim, l.claimed, l.stalled = true, true, false
+	l.trim, l.claimed, l.restoring, l.stalled = true, true, false, false
+	l.copying.due = true
 }
 
 // DropUnnamed says that no entry to come will name a body of a term below t, so that files of such
@@ -173,9 +120,17 @@ func (l *Log) planTrim() trimPlan {
 
 // droppable reports whether nothing in a segment is needed any more.
 func (l *Log) droppable(s *seg) bool {
-	return s.state == segSealed && s.live == 0 && !s.pinned &&
-		(s.lo == s.hi || s.hi <= l.snap.Index+1) && s.named <= l.snap.Index &&
-		(s.bodies == 0 || !l.pending.meets(s.minRef, s.maxRef))
+	if !l.covered(s) || s.live > 0 || l.safe.Less(s.copied) && !off.copyFlush {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.awaitedIn(s)
+}
+
+// covered reports whether the newest snapshot stands for everything in a segment but its live bodies.
+func (l *Log) covered(s *seg) bool {
+	return s.state == segSealed && !s.pinned && (s.lo == s.hi || s.hi <= l.snap.Index+1) && s.named <= l.snap.Index
 }
 
 // drop is the job's part of a trim.
