@@ -82,18 +82,31 @@ func (q *nodeQueue) reached(i raftstore.Index) wire.Evidence {
 // late holds the proposals that are committed, and wait for more replicas than have them. The shard looks at them when
 // marks move, and a timer when the first of their times is up.
 type late struct {
-	mu    sync.Mutex
-	list  []*proposal // guarded by mu, with what they hold
-	timer *time.Timer // guarded by mu; nil while list is empty
-	next  time.Time   // guarded by mu; when the timer comes
-	over  func()      // told by the timer that messages were answered
+	clock clock
+	over  func() // told by the timer that messages were answered
+
+	mu   sync.Mutex
+	list []*proposal // guarded by mu, with what they hold
+	stop func() bool // guarded by mu; of the timer; nil while list is empty
+	next time.Time   // guarded by mu; when the timer comes
+}
+
+// clock is what there is to know of time. Tests have their own.
+type clock struct {
+	now   func() time.Time
+	after func(time.Duration, func()) (stop func() bool)
+}
+
+var systemClock = clock{
+	now:   time.Now,
+	after: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 }
 
 // add takes a proposal that is committed now.
 func (l *late) add(p *proposal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p.begin(time.Now())
+	p.begin(l.clock.now())
 	l.list = append(l.list, p)
 	l.armUnder()
 }
@@ -117,10 +130,10 @@ func (l *late) clear() []*proposal {
 
 // expire answers, with what they have by now, the messages whose time is up.
 func (l *late) expire() {
-	now := time.Now()
+	now := l.clock.now()
 	l.mu.Lock()
 	l.filterUnder(func(p *proposal) bool { return p.due.After(now) || !p.expire(now) })
-	l.timer = nil
+	l.stop = nil
 	l.armUnder()
 	l.mu.Unlock()
 	l.over()
@@ -144,11 +157,11 @@ func (l *late) filterUnder(stays func(*proposal) bool) {
 // armUnder makes the timer fit the list, with mu held. One that runs already may come too early, never too late: times
 // differ between messages, so that each one added may be the first.
 func (l *late) armUnder() {
-	if l.timer != nil && (len(l.list) == 0 || l.list[len(l.list)-1].due.Before(l.next)) {
-		l.timer.Stop()
-		l.timer = nil
+	if l.stop != nil && (len(l.list) == 0 || l.list[len(l.list)-1].due.Before(l.next)) {
+		l.stop()
+		l.stop = nil
 	}
-	if l.timer != nil || len(l.list) == 0 {
+	if l.stop != nil || len(l.list) == 0 {
 		return
 	}
 	l.next = l.list[0].due
@@ -157,5 +170,5 @@ func (l *late) armUnder() {
 			l.next = p.due
 		}
 	}
-	l.timer = time.AfterFunc(time.Until(l.next), l.expire)
+	l.stop = l.clock.after(l.next.Sub(l.clock.now()), l.expire)
 }

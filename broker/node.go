@@ -47,7 +47,8 @@ type Config struct {
 	// Log receives what an operator should know; nil is silent.
 	Log *slog.Logger
 
-	files fsync.FS // the operating system's; tests make it fail
+	files  fsync.FS // the operating system's; tests make it fail
+	router Router   // that of a node that knows no other, if nil
 }
 
 // Node is a running broker node.
@@ -62,6 +63,7 @@ type Node struct {
 	control   *controller
 	admin     *http.Server // nil if there is none
 	adminAddr net.Addr
+	askNode   askNode // of the HTTP side
 	quiet     quiet
 	counters  counters
 
@@ -92,7 +94,10 @@ func Open(c Config) (_ *Node, err error) {
 	if c.MessageMax == 0 {
 		c.MessageMax = messageMaxDefault
 	}
-	n := &Node{c: c, router: alone{}, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
+	if c.router == nil {
+		c.router = alone{}
+	}
+	n := &Node{c: c, router: c.router, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
 	n.keys = make(map[endpoint.Fingerprint]*guest)
 	defer func() {
 		if err != nil {
@@ -118,6 +123,7 @@ func Open(c Config) (_ *Node, err error) {
 	}))
 	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
 		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust, Connections: connectionsMax, OnRefused: n.turnedAway,
+		Nodes: true,
 	})
 	if err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func (s *session) produce(ctx context.Context, stream *quic.Stream, r *wire.Read
 		err = p.whyEnded()
 	}
 	if err != nil {
-		p.out.add(err.Frame())
+		p.out.add(s.ending(err))
 	}
 	p.out.close()
 	writer.Wait()

@@ -74,7 +74,7 @@ func newNodeQueue(
 		asked: make(map[uint64]*proposal), consumers: make(map[uint64]*consumer),
 	}
 	q.spec.Store(&spec)
-	q.late.over = q.wakeRoom
+	q.late.clock, q.late.over = systemClock, q.wakeRoom
 	return q
 }
 

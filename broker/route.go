@@ -19,6 +19,8 @@ type Router interface {
 	// Queue says which other node to ask for a queue without a replica here; false if there is no such queue, or
 	// nobody who could be asked. Nodes that are known to be down come last.
 	Queue(name string) (NodeAddress, bool)
+	// Member says whether a key is that of a node of the cluster, other than this one.
+	Member(endpoint.Fingerprint) bool
 }
 
 // NodeAddress is how clients reach a node.
@@ -37,10 +39,13 @@ func (alone) Node(raftstore.NodeID) (NodeAddress, bool) { return NodeAddress{}, 
 // Queue implements Router.
 func (alone) Queue(string) (NodeAddress, bool) { return NodeAddress{}, false }
 
+// Member implements Router.
+func (alone) Member(endpoint.Fingerprint) bool { return false }
+
 // redirect is what a client is told whose queue is at another node; term 0: that one knows more.
-func (a NodeAddress) redirect(queue string, term raftstore.Term) *wire.Error {
+func (a NodeAddress) redirect(name string, term raftstore.Term) *wire.Error {
 	return (&wire.Redirect{
-		Queue: queue, Term: uint64(term), Node: [32]byte(a.Fingerprint), Host: a.Host, Port: uint64(a.Port),
+		Queue: name, Term: uint64(term), Node: [32]byte(a.Fingerprint), Host: a.Host, Port: uint64(a.Port),
 	}).AsError()
 }
 

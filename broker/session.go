@@ -48,24 +48,30 @@ type guest struct {
 func (n *Node) enter(conn *endpoint.Conn) (*guest, *wire.Error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	g := n.keys[conn.Peer()]
-	if g == nil {
-		g = new(guest)
-		n.keys[conn.Peer()] = g
-	}
+	g := n.guestUnder(conn.Peer())
 	switch {
 	case n.work.Err() != nil:
 		return nil, stopping()
 	case len(n.conns) >= connectionsMax:
 		return nil, &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf(
 			"The node has %d connections, and takes no more", connectionsMax)}
-	case g.conns >= oneKeyMax:
+	case g.conns >= oneKeyMax && conn.Role() != endpoint.RoleNode: // which has one for each of its clients
 		return nil, &wire.Error{Code: wire.Overloaded, Detail: fmt.Sprintf(
 			"This key has %d connections, and may have no more", oneKeyMax)}
 	}
 	n.conns[conn] = true
 	g.conns++
 	return g, nil
+}
+
+// guestUnder is a key's guest, with mu held. Only keys that are trusted get here.
+func (n *Node) guestUnder(key endpoint.Fingerprint) *guest {
+	g := n.keys[key]
+	if g == nil {
+		g = new(guest)
+		n.keys[key] = g
+	}
+	return g
 }
 
 func (n *Node) leave(conn *endpoint.Conn) {
@@ -80,6 +86,7 @@ type session struct {
 	node   *Node
 	conn   *endpoint.Conn
 	bodies *endpoint.BodyStreams
+	onward *onward
 	caller
 }
 
@@ -88,6 +95,8 @@ type caller struct {
 	peer  endpoint.Fingerprint
 	role  endpoint.Role
 	brake *brake // of the key
+	// single says that it is to get no redirects: what they name is done for it.
+	single bool
 }
 
 // serve runs a connection's streams, each on a goroutine of its own, until it ends. When the node
@@ -95,7 +104,8 @@ type caller struct {
 func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{
-		node: n, conn: conn, bodies: new(endpoint.BodyStreams), caller: caller{conn.Peer(), conn.Role(), &g.brake},
+		node: n, conn: conn, bodies: new(endpoint.BodyStreams), onward: newOnward(n),
+		caller: caller{peer: conn.Peer(), role: conn.Role(), brake: &g.brake},
 	}
 	var streams, bodies sync.WaitGroup
 	bodies.Go(func() { s.bodies.Serve(ctx, conn) })
@@ -118,12 +128,13 @@ func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 	conn.Close()
 	streams.Wait()
 	bodies.Wait()
+	s.onward.close()
 }
 
 // stopping is what a stream is told that ends because the node does.
 func stopping() *wire.Error { return &wire.Error{Code: wire.Stopping} }
 
-// stream reads the first frame, which says what the stream is for.
+// stream reads the first frame, which says what the stream is for, and for whom.
 func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 	defer stream.ReleaseStreamCredit()
 	defer stream.CancelRead(0)
@@ -135,18 +146,56 @@ func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 	if err := stream.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
 		return
 	}
-	f, err := r.Next()
-	switch {
-	case err != nil && s.node.work.Err() != nil:
-		s.refuse(stream, stopping())
+	as, f, refused := s.first(r)
+	if refused != nil {
+		s.refuse(stream, refused)
 		return
-	case err != nil:
-		s.refuse(stream, readError(err))
+	}
+	if f == nil {
 		return
 	}
 	if err := stream.SetReadDeadline(time.Time{}); err != nil {
 		return
 	}
+	if as.single {
+		if to := as.elsewhere(ctx, f); to != nil {
+			as.forward(ctx, stream, r, f, to)
+			return
+		}
+	}
+	as.dispatch(ctx, stream, r, f)
+}
+
+// first reads the frame that says what a stream is for, and what goes before it: whom it is for. No frame and no error
+// is a stream that ended.
+func (s *session) first(r *wire.Reader) (as *session, f wire.Frame, refused *wire.Error) {
+	as = s
+	f, err := r.Next()
+	switch before := f.(type) {
+	case *wire.Single:
+		as = &session{s.node, s.conn, s.bodies, s.onward, s.caller}
+		as.single = true
+		f, err = r.Next()
+	case *wire.Forwarded:
+		if as, refused = s.forwarded(before); refused != nil {
+			return nil, nil, refused
+		}
+		f, err = r.Next()
+	default:
+		if s.role == endpoint.RoleNode {
+			return nil, nil, &wire.Error{Code: wire.NotAllowed, Detail: "A node asks only what it forwards for a client"}
+		}
+	}
+	switch {
+	case err != nil && s.node.work.Err() != nil:
+		return nil, nil, stopping()
+	case err != nil:
+		return nil, nil, readError(err)
+	}
+	return as, f, nil
+}
+
+func (s *session) dispatch(ctx context.Context, stream *quic.Stream, r *wire.Reader, f wire.Frame) {
 	switch f := f.(type) {
 	case *wire.OpenProducer:
 		s.produce(ctx, stream, r, *f)
@@ -165,13 +214,21 @@ func (s *session) stream(ctx context.Context, stream *quic.Stream) {
 	}
 }
 
+// ending is an error as the frame that ends a stream of this client's.
+func (s *session) ending(err *wire.Error) wire.Frame {
+	if s.single && err.To != nil {
+		return &wire.ErrorFrame{Code: err.Code, Detail: clip(err.Detail)}
+	}
+	return err.Frame()
+}
+
 // refuse ends a stream with one error frame. A nil error ends it without.
 func (s *session) refuse(w io.Writer, err *wire.Error) {
 	if err == nil {
 		return
 	}
 	s.node.counters.refused(err.Code)
-	if _, werr := w.Write(wire.Append(nil, err.Frame())); werr != nil {
+	if _, werr := w.Write(wire.Append(nil, s.ending(err))); werr != nil {
 		s.node.c.Log.Debug("error frame not delivered", "code", err.Code.String(), "err", werr)
 	}
 }

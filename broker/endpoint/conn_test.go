@@ -207,6 +207,20 @@ func TestNodeRefusesKeys(t *testing.T) {
 	}
 }
 
+// A node that forwards connects as what it is, where that is allowed.
+func TestNodesConnect(t *testing.T) {
+	w := newWorld(t, func(o *endpoint.ListenOptions) { o.Nodes = true })
+	go w.accept(nil)
+	c, err := w.dial("othernode", w.theNode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := w.echo(c.Conn); err != nil {
+		t.Error(err)
+	}
+}
+
 // told is what the node heard of the next refusal.
 func (w *world) told() error {
 	select {

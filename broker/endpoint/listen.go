@@ -28,6 +28,9 @@ type ListenOptions struct {
 	Addr     string    // UDP; port 0 takes a free one
 	Identity *Identity // required
 	Trust    *Trust    // clients and admins connect
+	// Nodes lets keys that are trusted as nodes connect like clients: they forward what their own clients ask. Those
+	// that Peers knows do so in any case.
+	Nodes bool
 	// Connections bounds those that are open or about to be; 1024 if zero.
 	Connections int
 	// OneAddress bounds those from one address that is not this machine's loopback; 256 if zero.
@@ -54,6 +57,15 @@ func (o *ListenOptions) defaults() {
 	if o.OnRefused == nil {
 		o.OnRefused = func(error) {}
 	}
+}
+
+// forwards says whether a key is that of a node that may ask for its clients.
+func (o *ListenOptions) forwards(key Fingerprint) bool {
+	role, ok := o.Trust.Role(key)
+	if ok {
+		return role == RoleNode && o.Nodes
+	}
+	return o.Peers != nil && o.Peers.Known(key)
 }
 
 // Listener accepts connections from trusted clients, and from other nodes if it has Peers.
@@ -134,8 +146,11 @@ func Listen(o ListenOptions) (*Listener, error) {
 func serverTLS(o ListenOptions) *tls.Config {
 	client := verify(o.Trust, func(r Role) bool { return r == RoleClient || r == RoleAdmin }, "client")
 	check := func(s tls.ConnectionState) error {
-		if betweenNodes(s.NegotiatedProtocol) {
+		switch {
+		case betweenNodes(s.NegotiatedProtocol):
 			return o.Peers.verify(s)
+		case len(s.PeerCertificates) > 0 && o.forwards(fingerprintOf(s.PeerCertificates[0])):
+			return nil
 		}
 		return client(s)
 	}
@@ -182,6 +197,11 @@ func (l *Listener) open(q *quic.Conn) (*Conn, error) {
 		return l.newPeer(q)
 	}
 	l.windows.open(q)
+	if certs := q.ConnectionState().TLS.PeerCertificates; len(certs) > 0 {
+		if key := fingerprintOf(certs[0]); l.o.forwards(key) {
+			return &Conn{Conn: q, peer: key, role: RoleNode}, nil
+		}
+	}
 	return newConn(q, l.o.Trust)
 }
 
