@@ -2,12 +2,12 @@ package broker
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +19,7 @@ import (
 	"weida/raftstore"
 )
 
-// This file is the node as one of several, as its HTTP side sees it: it asks the others over their HTTP sides.
+// This file is the node as one of several, as its HTTP side sees it.
 
 // tickTime is what one tick of the groups takes.
 const tickTime = 100 * time.Millisecond
@@ -102,72 +102,109 @@ func (n *Node) Local() admin.Facts {
 	return f
 }
 
-// Others implements admin.Node.
-func (n *Node) Others(ctx context.Context) []admin.Facts {
-	me := n.number()
-	var all sync.WaitGroup
-	var list []*admin.Facts
-	for _, m := range n.members() {
-		if m.Metadata.UID == me || m.Status.State == admin.MemberRemoved {
-			continue
+// askNode asks another node something, and returns what its answerNode said; nil where there is no other node. Set
+// before the HTTP side listens.
+type askNode func(ctx context.Context, to raftstore.NodeID, request []byte) ([]byte, error)
+
+// nodeAsk is what one node's HTTP side asks another's.
+type nodeAsk struct {
+	Op    string `json:"op"`              // groups, or transfer
+	Group uint64 `json:"group,omitempty"` // of transfer
+	To    uint64 `json:"to,omitempty"`    // of transfer
+}
+
+// nodeAnswer is what it is answered.
+type nodeAnswer struct {
+	Facts *admin.Facts `json:"facts,omitempty"`
+	Code  uint64       `json:"code,omitempty"` // why not
+	Text  string       `json:"text,omitempty"`
+}
+
+// answerNode answers what askNode asked.
+func (n *Node) answerNode(ctx context.Context, request []byte) ([]byte, error) {
+	var q nodeAsk
+	if err := json.Unmarshal(request, &q); err != nil {
+		return nil, fmt.Errorf("what was asked cannot be read: %w", err)
+	}
+	var a nodeAnswer
+	switch q.Op {
+	case "groups":
+		f := n.Local()
+		a.Facts = &f
+	case "transfer":
+		if err := n.Transfer(ctx, q.Group, q.To, true); err != nil {
+			a.Code, a.Text = uint64(admin.CodeOf(err)), err.Error()
 		}
-		f := &admin.Facts{}
-		list = append(list, f)
-		all.Go(func() {
-			if err := askNode(ctx, m, http.MethodGet, "/v1/local/groups", nil, f); err != nil {
-				*f = admin.Facts{Why: err.Error()}
-			}
-			f.Node, f.Name = m.Metadata.UID, m.Metadata.Name
-		})
+	default:
+		return nil, fmt.Errorf("%q is nothing that this node answers", q.Op)
 	}
-	all.Wait()
-	facts := make([]admin.Facts, len(list))
-	for i, f := range list {
-		facts[i] = *f
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b) // ten thousand groups are much alike
+	if err := errors.Join(json.NewEncoder(z).Encode(a), z.Close()); err != nil {
+		return nil, err
 	}
-	return facts
+	return b.Bytes(), nil
+}
+
+// ask asks one node. What it refuses is a *wire.Error.
+func (n *Node) ask(ctx context.Context, to uint64, q nodeAsk) (nodeAnswer, error) {
+	var a nodeAnswer
+	if n.askNode == nil {
+		return a, errors.New("no other node can be asked")
+	}
+	b, err := json.Marshal(q)
+	if err != nil {
+		return a, err
+	}
+	if b, err = n.askNode(ctx, raftstore.NodeID(to), b); err != nil {
+		return a, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return a, err
+	}
+	if err := json.NewDecoder(io.LimitReader(z, askMax)).Decode(&a); err != nil {
+		return a, err
+	}
+	if a.Code != 0 {
+		return a, &wire.Error{Code: wire.Code(a.Code), Detail: a.Text}
+	}
+	return a, nil
 }
 
 // askMax bounds what another node answers, in bytes.
 const askMax = 64 << 20
 
-// asking reaches the HTTP sides of other nodes. A node that is asked is on this machine, or nothing is between.
-var asking = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second}}
-
-// askNode sends one request to another node's HTTP side. What it refuses is a *wire.Error.
-func askNode(ctx context.Context, m admin.Member, method, path string, body, answer any) error {
-	if m.Spec.Admin == "" {
-		return errors.New("it has told of no admin address")
-	}
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.Spec.Admin+path, bytes.NewReader(b))
-	if err != nil {
-		return err
-	}
-	req.Header.Set(admin.Header, "1")
-	res, err := asking.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }() // read to its end, or of no more use
-	b, err = io.ReadAll(io.LimitReader(res.Body, askMax))
-	if err != nil {
-		return err
-	}
-	if res.StatusCode/100 == 2 {
-		return json.Unmarshal(b, answer)
-	}
-	var no admin.ErrorBody
-	var code uint64
-	if json.Unmarshal(b, &no) == nil {
-		if _, err := fmt.Sscanf(no.Code, "E%d", &code); err == nil {
-			return &wire.Error{Code: wire.Code(code), Detail: no.Detail}
+// Others implements admin.Node.
+func (n *Node) Others(ctx context.Context) []admin.Facts {
+	me := n.number()
+	var all sync.WaitGroup
+	var facts []*admin.Facts
+	for _, m := range n.members() {
+		if m.Metadata.UID == me || m.Status.State == admin.MemberRemoved {
+			continue
 		}
+		f := &admin.Facts{}
+		facts = append(facts, f)
+		all.Go(func() {
+			a, err := n.ask(ctx, m.Metadata.UID, nodeAsk{Op: "groups"})
+			switch {
+			case err != nil:
+				f.Why = err.Error()
+			case a.Facts == nil:
+				f.Why = "it answered something else"
+			default:
+				*f = *a.Facts
+			}
+			f.Node, f.Name = m.Metadata.UID, m.Metadata.Name
+		})
 	}
-	return fmt.Errorf("%s answered %s", m.Spec.Admin, res.Status)
+	all.Wait()
+	list := make([]admin.Facts, len(facts))
+	for i, f := range facts {
+		list[i] = *f
+	}
+	return list
 }
 
 // ChangeNode implements admin.Node.
@@ -180,11 +217,10 @@ func (n *Node) ChangeNode(_ context.Context, c admin.NodeChange) (admin.NodeResu
 
 // Transfer implements admin.Node.
 func (n *Node) Transfer(ctx context.Context, group, to uint64, stay bool) error {
-	g, name := raftstore.Group(nil), ""
+	var g raftstore.Group
 	if raftstore.GroupID(group) == controlGroup {
-		g, name = n.registry.group, admin.ControlName
+		g = n.registry.group
 	} else if c, ok := n.registry.queueOf(group); ok {
-		name = admin.QueueGroup(c.Metadata.Name)
 		if q := n.serving(c); q != nil {
 			g = q.group
 		}
@@ -208,33 +244,23 @@ func (n *Node) Transfer(ctx context.Context, group, to uint64, stay bool) error 
 		}
 		leader = elsewhere.Leader
 	}
-	return n.transferThere(ctx, name, uint64(leader.Node), to)
+	return n.transferThere(ctx, group, uint64(leader.Node), to)
 }
 
-// transferThere passes a transfer on to the node that leads; 0 is not known, and then the others are asked who does.
-func (n *Node) transferThere(ctx context.Context, name string, leader, to uint64) error {
+// transferThere passes a transfer on to the node that leads; where that is not known the others are asked who does.
+func (n *Node) transferThere(ctx context.Context, group, leader, to uint64) error {
 	if leader == 0 {
 		for _, f := range n.Others(ctx) {
 			for i := range f.Groups {
-				if g := &f.Groups[i]; g.Role == admin.RoleLeader && (g.Queue != "" && admin.QueueGroup(g.Queue) == name ||
-					g.Queue == "" && name == admin.ControlName) {
+				if g := &f.Groups[i]; g.ID == group && g.Role == admin.RoleLeader {
 					leader = f.Node
 				}
 			}
 		}
 	}
-	target := ""
-	for _, m := range n.members() {
-		if m.Metadata.UID == to {
-			target = m.Metadata.Name
-		}
+	if leader == 0 {
+		return &wire.Error{Code: wire.NotLeader, Detail: "No leader is known here"}
 	}
-	for _, m := range n.members() {
-		if m.Metadata.UID == leader {
-			var done admin.TransferResponse
-			return askNode(ctx, m, http.MethodPost, "/v1/quorum/transfer-leader?stay=1",
-				admin.TransferRequest{Group: name, To: target}, &done)
-		}
-	}
-	return &wire.Error{Code: wire.NotLeader, Detail: "no leader of " + name + " is known here"}
+	_, err := n.ask(ctx, leader, nodeAsk{Op: "transfer", Group: group, To: to})
+	return err
 }

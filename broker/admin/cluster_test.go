@@ -85,12 +85,13 @@ func (c *Cluster) down(node int) {
 // elect makes another node lead the queue.
 func (c *Cluster) elect(node int) {
 	all := c.queueOn(node).Replication.CurrentMembers
+	term := c.queueOn(node).Term + 1
 	for i := range c.Facts {
 		if c.Facts[i].Why != "" {
 			continue
 		}
 		g := c.queueOn(i + 1)
-		g.Term, g.Replication.LeaderNode, g.Replication.LeaderReplica = 6, uint64(node), uint64(10+node)
+		g.Term, g.Replication.LeaderNode, g.Replication.LeaderReplica = term, uint64(node), uint64(10+node)
 		g.Role, g.Replication.Followers = RoleFollower, nil
 	}
 	g := c.queueOn(node)
@@ -149,10 +150,11 @@ func TestGroupHealth(t *testing.T) {
 		{"between the two steps", func(c *Cluster) { c.queueOn(1).Replication.Joint = true }, Changing, "under way"},
 		{"more are wanted", func(c *Cluster) { c.Registry.Queues[0].Spec.Replicas = 5 }, Degraded, "3 voters and 5 are wanted"},
 		{"an old leader has not noticed", func(c *Cluster) {
-			old := *c.queueOn(1)
+			c.elect(3)
+			old := *c.queueOn(3)
 			c.elect(2)
-			*c.queueOn(1) = old
-			c.queueOn(1).Trouble = "is not looked at: its term is over"
+			*c.queueOn(3) = old
+			c.queueOn(3).Trouble = "is not looked at: its term is over"
 		}, Healthy, ""},
 		{"not placed", func(c *Cluster) {
 			for n := 1; n <= 3; n++ {

@@ -151,3 +151,15 @@ func groupCode(err error) (wire.Code, bool) {
 	}
 	return 0, false
 }
+
+// CodeOf is the code of an error of Node.Transfer, so that one node can tell another.
+func CodeOf(err error) wire.Code {
+	var e *wire.Error
+	if code, ok := groupCode(err); ok {
+		return code
+	}
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return wire.NotCommitted
+}

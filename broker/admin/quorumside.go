@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -378,9 +379,15 @@ func (h *handler) clusterRoutes() []route {
 
 // notTransferred is the refusal for a transfer that was not begun.
 func notTransferred(err error) error {
-	no := notAnswered(err)
-	if code, ok := groupCode(err); ok {
-		no = refuse(http.StatusConflict, code, "%s", err.Error())
+	switch code := CodeOf(err); code {
+	case wire.ChangePending, wire.NoGroup, wire.NotLeader, wire.Unsafe:
+		detail := err.Error()
+		var told *wire.Error
+		if errors.As(err, &told) {
+			detail = told.Detail
+		}
+		return refuse(http.StatusConflict, code, "%s", detail)
+	default:
+		return notAnswered(err)
 	}
-	return no
 }
