@@ -1,7 +1,242 @@
 package raftstore
 
-// publishReplication makes what this replica knows of its group visible to Status.
-func (r *replica) publishReplication() {}
+import (
+	"fmt"
+	"slices"
+	"strings"
 
-// Reconfigure implements Group.
-func (r *replica) Reconfigure(Change) error { return nil }
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// askedChange is a change that was asked for and is not in the log yet; guarded by seat.mu.
+type askedChange struct{ change *Change }
+
+// Reconfigure implements Group. What it returns is judged by the last round; on the shard the change is judged again,
+// and one that has become impossible meanwhile is not begun: Status then shows no difference.
+func (r *replica) Reconfigure(c Change) error {
+	if err := r.in.refusal(); err != nil {
+		return err
+	}
+	if !r.leads() {
+		return r.notLeader()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := &r.status
+	if st.Replication == nil {
+		return r.notLeader()
+	}
+	begin, err := r.judge(&c, st)
+	if err != nil || !begin {
+		return err
+	}
+	c.Members = slices.Clone(c.Members)
+	r.asked.change = &c
+	r.shard.enqueue(r)
+	return nil
+}
+
+// judge says whether a change may begin, and whether there is anything to change. seat.mu is held.
+func (r *replica) judge(c *Change, st *Status) (begin bool, err error) {
+	refuse := func(format string, args ...any) (bool, error) {
+		return false, &ChangeError{Group: r.id, Reason: fmt.Sprintf(format, args...)}
+	}
+	rep := st.Replication
+	if (len(c.Members) == 0) == (c.TransferTo == 0) {
+		return refuse("a change names either the members wanted, at least one, or the voter that is to lead")
+	}
+	if c.TransferTo != 0 {
+		i := slices.IndexFunc(rep.Committed, func(m Member) bool { return m.Replica == c.TransferTo })
+		switch {
+		case i < 0:
+			return refuse("replica %d is not one of its members", uint64(c.TransferTo))
+		case rep.Committed[i].Learner:
+			return refuse("replica %d is a learner and can't lead; promote it first", uint64(c.TransferTo))
+		case c.TransferTo == r.rid:
+			return false, nil
+		}
+		if _, up := r.host.epochOf(rep.Committed[i].Node); !up {
+			return refuse("node %d, which holds replica %d, can't be reached", uint64(rep.Committed[i].Node), uint64(c.TransferTo))
+		}
+		return true, nil
+	}
+	if err := checkMembers(c.Members); err != nil {
+		return refuse("%s", strings.TrimPrefix(err.Error(), errMembers.Error()+": "))
+	}
+	if voters(c.Members) == 2 {
+		return refuse("two voters are refused: the loss of either would stop the group; use one, or three and more")
+	}
+	if pendingIn(st) || r.asked.change != nil {
+		return false, fmt.Errorf("raftstore: group %d: %w", uint64(r.id), ErrChangePending)
+	}
+	for _, m := range c.Members {
+		if reason := r.unfit(m, st); reason != "" {
+			return refuse("%s", reason)
+		}
+	}
+	same := newConfig(0, c.Members)
+	return !slices.Equal(same.members, rep.Current), nil
+}
+
+// unfit is why a member may not be in the configuration wanted.
+func (r *replica) unfit(m Member, st *Status) string {
+	rep := st.Replication
+	for _, old := range rep.Current {
+		if old.Replica != m.Replica {
+			continue
+		}
+		if old.Node != m.Node {
+			return fmt.Sprintf("replica %d is on node %d and can't be moved to node %d; make a new replica there",
+				uint64(m.Replica), uint64(old.Node), uint64(m.Node))
+		}
+		if !old.Learner {
+			return ""
+		}
+	}
+	if m.Learner {
+		return ""
+	}
+	for _, p := range rep.Progress {
+		if p.Replica != m.Replica {
+			continue
+		}
+		recent := p.CaughtUpTicks >= 0 && p.CaughtUpTicks <= int64(r.host.o.ElectionTicks)
+		if recent || p.Match >= st.Marks.Committed {
+			return ""
+		}
+		return fmt.Sprintf("replica %d on node %d is not caught up: it holds entry %d of %d; wait until it is",
+			uint64(m.Replica), uint64(m.Node), uint64(p.Match), uint64(st.Marks.Written))
+	}
+	return fmt.Sprintf("replica %d on node %d is to vote and holds nothing yet; add it as a learner first, and promote it "+
+		"when it is caught up", uint64(m.Replica), uint64(m.Node))
+}
+
+// pendingIn reports whether a change is under way.
+func pendingIn(st *Status) bool {
+	rep := st.Replication
+	return rep.Joint || !slices.Equal(rep.Committed, rep.Current)
+}
+
+func voters(list []Member) (n int) {
+	for _, m := range list {
+		if !m.Learner {
+			n++
+		}
+	}
+	return n
+}
+
+// takeAsked begins the change that was asked for, if it still can be.
+func (r *replica) takeAsked(p *plan) {
+	r.mu.Lock()
+	c := r.asked.change
+	r.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if r.begins(c, p) {
+		r.active()
+	}
+	r.ready(p)
+	r.mu.Lock()
+	r.asked.change = nil
+	r.mu.Unlock()
+}
+
+func (r *replica) begins(c *Change, p *plan) bool {
+	if !r.leads() || r.halted != nil {
+		return false
+	}
+	if c.TransferTo != 0 {
+		return r.guard(func() { r.node.TransferLeader(uint64(c.TransferTo)) })
+	}
+	if r.conf.joint() || len(r.changes) > 0 || len(r.held) > 0 {
+		return false
+	}
+	if err := r.log.Reserve(changeBytes); err != nil {
+		r.notReserved(err)
+		return false
+	}
+	r.ready(p)
+	cc := changeTo(r.conf, c.Members)
+	return r.guard(func() { _ = r.node.ProposeConfChange(cc) }) //nolint:errcheck // refused: Status shows it
+}
+
+// changeBytes is more than a change of configuration takes in the log.
+const changeBytes = 8 << 10
+
+// publishReplication makes what this replica knows of its group visible to Status.
+func (r *replica) publishReplication() {
+	rep := &Replication{
+		Self:             r.rid,
+		Leader:           r.toldTo.leader,
+		Committed:        r.conf.members,
+		Current:          r.conf.target(),
+		Joint:            r.conf.joint(),
+		Quiesced:         r.hushed,
+		WaitingForBodies: r.gate.entries(),
+	}
+	for _, c := range r.changes {
+		switch {
+		case c.members == nil:
+		case c.index <= r.marks.Committed:
+			rep.Committed, rep.Joint = union(r.conf.members, c.members), true
+			rep.Current = newConfig(0, c.members).members
+		default:
+			rep.Current = newConfig(0, c.members).members
+		}
+	}
+	if r.leads() && r.halted == nil {
+		rep.Progress = r.progressRows(rep)
+	}
+	role := r.toldTo.role
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Group, r.status.Role, r.status.Replication = r.id, role, rep
+}
+
+// union are the members of both lists; who votes in either is a voter.
+func union(a, b []Member) []Member {
+	list := slices.Clone(a)
+	for _, m := range b {
+		i := slices.IndexFunc(list, func(o Member) bool { return o.Replica == m.Replica })
+		if i < 0 {
+			list = append(list, m)
+		} else if !m.Learner {
+			list[i].Learner = false
+		}
+	}
+	sortMembers(list)
+	return list
+}
+
+// progressRows is one row per member of Current.
+func (r *replica) progressRows(rep *Replication) []Progress {
+	rows := make([]Progress, len(rep.Current))
+	for i, m := range rep.Current {
+		rows[i] = Progress{Member: m, HeardTicks: -1, CaughtUpTicks: -1}
+		if m.Replica == r.rid {
+			rows[i] = Progress{Member: m, Match: r.marks.Flushed, State: "leader"}
+		}
+	}
+	r.progress(func(id ReplicaID, pr *tracker.Progress) {
+		i := slices.IndexFunc(rows, func(p Progress) bool { return p.Replica == id })
+		if i < 0 || id == r.rid {
+			return
+		}
+		row := &rows[i]
+		row.Match = Index(pr.Match)
+		row.State = strings.ToLower(strings.TrimPrefix(pr.State.String(), "State"))
+		one := r.peers.of(id)
+		if one.heard >= 0 {
+			row.HeardTicks = r.now - one.heard
+		}
+		if one.caughtUp >= 0 {
+			row.CaughtUpTicks = r.now - one.caughtUp
+		}
+		if _, up := r.host.epochOf(row.Node); r.hushed && up {
+			row.HeardTicks, row.CaughtUpTicks = 0, 0
+		}
+	})
+	return rows
+}

@@ -25,6 +25,8 @@ type replica struct {
 	lead atomic.Pointer[refs]
 	// who is the leader that the last round knew, for refusals. Any goroutine.
 	who atomic.Pointer[NotLeaderError]
+	// asked is guarded by seat.mu.
+	asked askedChange
 
 	// owned by the shard goroutine
 	node    *raft.RawNode

@@ -47,6 +47,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	cost += r.again(p)
 	r.giveTicks()
 	r.ready(p)
+	r.takeAsked(p)
 	if r.halted == nil {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
 	}
