@@ -40,6 +40,9 @@ func (o *osFile) Sync() error {
 	return control(o.f, "fdatasync", o.name, unix.Fdatasync)
 }
 
+// Truncate is what Cut calls.
+func (o *osFile) Truncate(size int64) error { return osError("truncate", o.name, o.f.Truncate(size)) }
+
 func (o *osFile) Size() (int64, error) {
 	info, err := o.f.Stat()
 	if err != nil {
