@@ -13,6 +13,7 @@ import (
 	"weida/broker/endpoint"
 	"weida/broker/queue"
 	"weida/broker/wire"
+	"weida/raftstore"
 )
 
 // This file is the node as its HTTP side sees it.
@@ -127,6 +128,10 @@ func (n *Node) Live(uid uint64) (admin.Live, bool) {
 	if q == nil {
 		return admin.Live{}, false
 	}
+	status := q.group.Status()
+	if status.Role != raftstore.Owner && status.Role != raftstore.LeaderRole {
+		return admin.Live{}, false // who leads it knows
+	}
 	var k queue.Counts
 	live := admin.Live{Leader: n.c.Name}
 	q.read(func(s *queue.State) {
@@ -139,7 +144,6 @@ func (n *Node) Live(uid uint64) (admin.Live, bool) {
 	q.mu.Lock()
 	live.Consumers = len(q.consumers)
 	q.mu.Unlock()
-	status := q.group.Status()
 	live.Term, live.DiskBytes = uint64(status.Marks.Term), uint64(status.Store.PhysicalBytes)
 	if status.ReadOnly != nil {
 		live.Trouble = status.ReadOnly.Error()

@@ -97,7 +97,11 @@ func (n *Node) Local() admin.Facts {
 	n.queuesMu.RUnlock()
 	slices.SortFunc(open, func(a, b *nodeQueue) int { return strings.Compare(a.name, b.name) })
 	for _, q := range open {
-		f.Groups = append(f.Groups, admin.GroupOf(q.group.Status(), q.name, tickTime))
+		g := admin.GroupOf(q.group.Status(), q.name, tickTime)
+		if l, ok := n.Live(g.ID); ok {
+			g.Live = &l
+		}
+		f.Groups = append(f.Groups, g)
 	}
 	return f
 }

@@ -436,3 +436,33 @@ func stateWithQueue(t *testing.T, uid uint64) *control.State {
 	}
 	return s
 }
+
+// What is known of a queue comes from the node that leads it, whichever node is asked; who does not answer is told as
+// the leader as long as somebody follows it.
+func TestLeaderIsMerged(t *testing.T) {
+	c := town(3)
+	r := newRig(t, Options{})
+	r.state = stateWithQueue(t, 7)
+	r.nodes, r.local, r.others = c.Registry.Nodes, c.Facts[1], []Facts{c.Facts[0], c.Facts[2]}
+	c.queueOn(1).Live = &Live{Leader: "n1", Term: 5, In: 3, Ready: 3}
+	got := decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", ""))
+	if got.Status.Leader != "n1" || got.Live == nil || got.Live.Ready != 3 {
+		t.Errorf("%+v", got)
+	}
+	list := decoded[List[Queue]](t, r.want(http.StatusOK, "GET", "/v1/queues", ""))
+	if q := list.Items[0]; q.Status.Leader != "n1" || q.Live.Term != 5 {
+		t.Errorf("%+v", q)
+	}
+	c.down(1)
+	r.others[0] = c.Facts[0]
+	if got := decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", "")); got.Status.Leader != "n1" || got.Live != nil {
+		t.Errorf("%+v", got)
+	}
+	r.live[7] = Live{Leader: "n2", Term: 6}
+	if got := decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", "")); got.Status.Leader != "n2" {
+		t.Errorf("%+v", got)
+	}
+	if n := decoded[Member](t, r.want(http.StatusOK, "GET", "/v1/nodes/n1", "")); n.Live == nil || n.Live.Reached {
+		t.Errorf("%+v", n)
+	}
+}

@@ -46,7 +46,7 @@ func TestPageExamples(t *testing.T) {
 		Verb: control.Apply, Kind: control.KindConnector, Name: "c", At: 1, Connector: &control.ConnectorSpec{},
 	}})
 	r.apply(control.Command{Observe: &control.Observe{
-		Kind: control.KindQueue, UID: made.UID, Generation: 1, Status: q.Status,
+		Kind: control.KindQueue, UID: made.UID, Generation: 1, Status: q.Status.Status,
 	}})
 	r.live[made.UID] = *q.Live
 	got := decoded[map[string]any](t, r.want(http.StatusOK, "GET", "/v1/queues/orders", ""))

@@ -125,6 +125,7 @@ type Group struct {
 	Trouble   string `json:"trouble"`   // why it takes no proposals, "" if it does
 	// Replication is nil in a group with one owner.
 	Replication *Replication `json:"replication"`
+	Live        *Live        `json:"live"` // of a queue that this node leads or owns
 }
 
 // Replication is what a replica knows of the others.

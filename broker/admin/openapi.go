@@ -204,7 +204,7 @@ func (s *schemas) object(t reflect.Type) fields {
 	s.named[name] = nil // it is on its way
 	var properties fields
 	var required []string
-	s.properties(t, &properties, &required)
+	s.properties(t, nil, &properties, &required)
 	o := fields{field("type", "object"), field("properties", properties)}
 	if len(required) > 0 {
 		o = append(o, field("required", required))
@@ -213,24 +213,39 @@ func (s *schemas) object(t reflect.Type) fields {
 	return ref
 }
 
-// properties adds the fields of a struct as encoding/json does: those of one that is embedded stand beside the others.
-func (s *schemas) properties(t reflect.Type, properties *fields, required *[]string) {
+// properties adds the fields of a struct as encoding/json does: those of one that is embedded stand beside the others,
+// but for those that are hidden by one of the same name.
+func (s *schemas) properties(t reflect.Type, hidden []string, properties *fields, required *[]string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("json")
 		if f.Anonymous && tag == "" {
-			s.properties(f.Type, properties, required)
+			s.properties(f.Type, append(jsonFields(t), hidden...), properties, required)
 			continue
 		}
 		name, how, _ := strings.Cut(tag, ",")
 		if name == "" {
 			panic("bug: admin: the field " + f.Name + " of " + t.String() + " has no JSON name")
 		}
+		if slices.Contains(hidden, name) {
+			continue
+		}
 		*properties = append(*properties, field(name, s.of(f.Type)))
 		if how == "" {
 			*required = append(*required, name)
 		}
 	}
+}
+
+// jsonFields are the names of a struct's own fields.
+func jsonFields(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // schemaName is what a type is called in the description.

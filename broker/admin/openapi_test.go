@@ -136,7 +136,11 @@ func jsonNames(t *testing.T, typ reflect.Type, d description, seen map[string]bo
 		f := typ.Field(i)
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && tag == "" {
-			names = append(names, jsonNames(t, f.Type, d, seen)...)
+			for _, n := range jsonNames(t, f.Type, d, seen) {
+				if !slices.Contains(jsonFields(typ), n) { // hidden
+					names = append(names, n)
+				}
+			}
 			continue
 		}
 		names = append(names, tag)

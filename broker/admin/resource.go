@@ -20,12 +20,19 @@ const bodyMax = 1 << 20
 // chunk is how much of a list is put together before it is sent.
 const chunk = 32 << 10
 
-// Queue is a queue as it is answered: the committed resource, and what the node knows of its run time.
+// Queue is a queue as it is answered: the committed resource, and what is known of its run time.
 type Queue struct {
 	control.Queue
-	Live    *Live `json:"live"`              // nil: this node does not serve it
-	Changed *bool `json:"changed,omitempty"` // of a mutation's answer
-	DryRun  *bool `json:"dryRun,omitempty"`  // of an answer that says what would be
+	Status  QueueStatus `json:"status"`
+	Live    *Live       `json:"live"`              // nil: this node does not serve it
+	Changed *bool       `json:"changed,omitempty"` // of a mutation's answer
+	DryRun  *bool       `json:"dryRun,omitempty"`  // of an answer that says what would be
+}
+
+// QueueStatus is a queue's status with what is merged in when it is read.
+type QueueStatus struct {
+	control.Status
+	Leader string `json:"leader"` // name of the node that leads or owns it, "" if it is not known
 }
 
 // Connector is a connector as it is answered.
@@ -59,7 +66,7 @@ type kind struct {
 	list   string // the kind of a list of them
 	count  func(*Registry) int
 	meta   func(*Registry, int) *control.Metadata
-	view   func(Node, *Registry, int) any
+	view   func(*sight, int) any
 }
 
 var queues = kind{
@@ -67,7 +74,7 @@ var queues = kind{
 	list:  "QueueList",
 	count: func(r *Registry) int { return len(r.Queues) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Queues[i].Metadata },
-	view:  func(n Node, r *Registry, i int) any { return viewQueue(n, &r.Queues[i], answerOf{}) },
+	view:  func(s *sight, i int) any { return s.queue(&s.reg.Queues[i], answerOf{}) },
 }
 
 var connectors = kind{
@@ -75,22 +82,11 @@ var connectors = kind{
 	list:  "ConnectorList",
 	count: func(r *Registry) int { return len(r.Connectors) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Connectors[i].Metadata },
-	view:  func(n Node, r *Registry, i int) any { return viewConnector(n, &r.Connectors[i], answerOf{}) },
+	view:  func(s *sight, i int) any { return viewConnector(&s.reg.Connectors[i], answerOf{}) },
 }
 
-func viewQueue(n Node, q *control.Queue, how answerOf) *Queue {
-	return &Queue{Queue: *q, Live: live(n, q.Metadata.UID), Changed: how.changed, DryRun: how.dry}
-}
-
-func viewConnector(n Node, c *control.Connector, how answerOf) *Connector {
-	return &Connector{Connector: *c, Live: live(n, c.Metadata.UID), Changed: how.changed, DryRun: how.dry}
-}
-
-func live(n Node, uid uint64) *Live {
-	if l, ok := n.Live(uid); ok {
-		return &l
-	}
-	return nil
+func viewConnector(c *control.Connector, how answerOf) *Connector {
+	return &Connector{Connector: *c, Changed: how.changed, DryRun: how.dry}
 }
 
 // find returns the place of the first resource whose name is not below name, and whether it is that one.
@@ -104,7 +100,7 @@ func (k kind) find(r *Registry, name string) (int, bool) {
 func (h *handler) now(k kind, name string) any {
 	reg := h.node.Registry()
 	if i, ok := k.find(&reg, name); ok {
-		return k.view(h.node, &reg, i)
+		return k.view(h.look(nil, reg), i)
 	}
 	return nil
 }
@@ -139,13 +135,14 @@ func (h *handler) all(w http.ResponseWriter, c *call, k kind) error {
 			next = k.meta(&reg, to-1).Name
 		}
 	}
+	seen := h.look(c, reg)
 	w.Header().Set("Content-Type", "application/json")
 	b := []byte(`{"kind":"` + k.list + `","resourceVersion":` + strconv.FormatUint(reg.Version, 10) + `,"items":[`)
 	for i := from; i < to; i++ {
 		if i > from {
 			b = append(b, ',')
 		}
-		b = append(b, bytes.TrimSpace(encode(k.view(h.node, &reg, i)))...)
+		b = append(b, bytes.TrimSpace(encode(k.view(seen, i)))...)
 		if len(b) > chunk {
 			if _, gone := w.Write(b); gone != nil {
 				return nil // nobody reads the rest
@@ -163,11 +160,12 @@ func (h *handler) all(w http.ResponseWriter, c *call, k kind) error {
 }
 
 func (h *handler) one(w http.ResponseWriter, c *call, k kind) error {
-	v := h.now(k, c.name)
-	if v == nil {
+	reg := h.node.Registry()
+	i, ok := k.find(&reg, c.name)
+	if !ok {
 		return refuse(http.StatusNotFound, wire.NoSuchResource, "%s %q", k.kind, clip(c.name))
 	}
-	writeJSON(w, http.StatusOK, v)
+	writeJSON(w, http.StatusOK, k.view(h.look(c, reg), i))
 	return nil
 }
 
@@ -357,9 +355,9 @@ type answerOf struct{ changed, dry *bool }
 func (h *handler) result(res *control.Result, how answerOf) (view any, meta *control.Metadata) {
 	switch {
 	case res.Queue != nil:
-		return viewQueue(h.node, res.Queue, how), &res.Queue.Metadata
+		return h.look(nil, h.node.Registry()).queue(res.Queue, how), &res.Queue.Metadata
 	case res.Connector != nil:
-		return viewConnector(h.node, res.Connector, how), &res.Connector.Metadata
+		return viewConnector(res.Connector, how), &res.Connector.Metadata
 	}
 	return nil, nil
 }
