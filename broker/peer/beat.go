@@ -20,8 +20,8 @@ const (
 	urgentLast  = 6
 )
 
-// beats sends heartbeat frames on a stream of their own: each a length and its bytes. A newer one takes the place of the
-// one that waits.
+// beats sends heartbeat frames on a stream of their own: each a length and its bytes. A newer one takes the place of
+// the one that waits.
 type beats struct {
 	p *pair
 

@@ -20,6 +20,9 @@ const (
 	steadyAfter = time.Second
 )
 
+// resolvedMax bounds the addresses that one name stands for (W-41).
+const resolvedMax = 8
+
 // run keeps the link up until it ends.
 func (k *link) run() {
 	if !k.dials {
@@ -51,10 +54,9 @@ func (k *link) run() {
 // so that the other, which may be in a long pause, dials at once.
 func (k *link) knock() {
 	for k.ctx.Err() == nil {
-		k.resolve()
-		if k.pair.Load() == nil {
+		if addrs, err := k.resolve(); err == nil && k.pair.Load() == nil {
 			// It ends with DialBack, or nobody is there to hear it, who will dial when it begins.
-			if c, _, err := k.greetAt(kindRaft, k.addresses(), 0); err == nil {
+			if c, _, err := k.greetAt(kindRaft, addrs, 0); err == nil {
 				refuse(c, DialBack)
 			}
 		}
@@ -94,10 +96,13 @@ func (k *link) pause(fails int) {
 
 // dialPair makes both connections, to one address.
 func (k *link) dialPair() (*pair, error) {
-	k.resolve()
 	attempt := k.links.attempts.Add(1)
 	k.count.dials.Add(1)
-	c, h, err := k.greetAt(kindRaft, k.addresses(), attempt)
+	addrs, err := k.resolve()
+	if err != nil {
+		return nil, err
+	}
+	c, h, err := k.greetAt(kindRaft, addrs, attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -124,22 +129,16 @@ func (k *link) dialPair() (*pair, error) {
 	return nil, err
 }
 
-func (k *link) addresses() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.node.Addresses
-}
-
 // greetAt dials the addresses in turn until one answers, and learns who is there.
 func (k *link) greetAt(kind int, addrs []string, attempt uint64) (*endpoint.Conn, hello, error) {
-	err := fmt.Errorf("peer: dial node %d: no address is known; give the node one", k.id)
+	var err error
 	for _, addr := range addrs {
 		c, derr := k.links.listener.DialPeer(k.ctx, addr, protocols[kind], k.key)
 		if derr != nil {
 			err = fmt.Errorf("peer: dial node %d: %w", k.id, derr)
 			continue
 		}
-		h, herr := k.links.exchangeHellos(k.ctx, c, k, attempt)
+		h, herr := k.links.exchangeHellos(c, k, attempt)
 		if herr == nil {
 			return c, h, nil
 		}
@@ -148,49 +147,62 @@ func (k *link) greetAt(kind int, addrs []string, attempt uint64) (*endpoint.Conn
 	return nil, hello{}, err
 }
 
-// resolve looks the names among the addresses up, so that what comes from there gets a node's limits.
-func (k *link) resolve() {
-	var found []netip.AddrPort
-	names := 0
-	for _, a := range k.addresses() {
-		if ap, err := netip.ParseAddrPort(a); err == nil {
-			found = append(found, plainAddr(ap))
-			continue
-		}
-		names++
-		found = append(found, k.lookUp(a)...)
-	}
-	if names == 0 {
-		return
-	}
+// resolve finds the node's addresses, looking names up. What comes from them gets a node's limits. An error means that
+// there is none.
+func (k *link) resolve() ([]string, error) {
 	k.mu.Lock()
-	k.resolved = found
+	given := k.node.Addresses
 	k.mu.Unlock()
-	k.links.mu.Lock()
-	k.links.lookAround()
-	k.links.mu.Unlock()
+	err := fmt.Errorf("peer: dial node %d: no address is known; give the node one", k.id)
+	found := literal(given)
+	if len(found) < len(given) {
+		for _, a := range given {
+			more, lerr := k.lookUp(a)
+			if lerr != nil {
+				err = fmt.Errorf("peer: dial node %d: %w; correct the address", k.id, lerr)
+			}
+			found = append(found, more...)
+		}
+		k.mu.Lock()
+		k.resolved = found
+		k.mu.Unlock()
+		k.links.mu.Lock()
+		k.links.lookAround()
+		k.links.mu.Unlock()
+	}
+	list := make([]string, 0, len(found))
+	for _, a := range found {
+		list = append(list, a.String())
+	}
+	if len(list) == 0 {
+		return nil, err
+	}
+	return list, nil
 }
 
-// lookUp finds the addresses of a name. What cannot be found is no hint; the dial says what is wrong with it.
-func (k *link) lookUp(addr string) (list []netip.AddrPort) {
+// lookUp finds the addresses of a name; of one that needs no looking up, none.
+func (k *link) lookUp(addr string) (list []netip.AddrPort, err error) {
+	if _, err := netip.ParseAddrPort(addr); err == nil {
+		return nil, nil
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, helloPatience)
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	for _, ip := range ips {
+	for _, ip := range ips[:min(len(ips), resolvedMax)] {
 		list = append(list, plainAddr(netip.AddrPortFrom(ip, uint16(n))))
 	}
-	return list
+	return list, nil
 }
 
 // literal are the addresses that need no looking up.

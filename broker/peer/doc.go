@@ -24,8 +24,8 @@
 //
 // # Who may call what
 //
-// Links: any goroutine. Raft, Beat and Payload copy and return; they never block. The Receiver is called from goroutines
-// of the links, PeerUp and PeerDown of a node one after the other; it must not call Set or Close.
+// Links: any goroutine. Raft, Beat and Payload copy and return; they never block. The Receiver is called from
+// goroutines of the links, PeerUp and PeerDown of a node one after the other; it must not call Set or Close.
 //
 // # Lifecycle
 //
@@ -34,9 +34,9 @@
 //
 // # On failure
 //
-// What cannot be sent is dropped and counted: consensus sends again. A link that is lost is dialled again, at once if it
-// had been steady, then with growing pauses. *RefusedError says why a node was turned away, *DownError that it is not
-// there, *StreamRefusedError what the other side had against a transfer.
+// What cannot be sent is dropped and counted: consensus sends again. A link that is lost is dialled again, at once if
+// it had been steady, then with growing pauses. *RefusedError says why a node was turned away, *DownError that it is
+// not there, *StreamRefusedError what the other side had against a transfer.
 //
 // The bytes on the streams are in docs/reference/peer-protocol.md.
 package peer

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"weida/broker/endpoint"
 	"weida/raftstore"
 )
 
@@ -67,12 +68,12 @@ func (b *batch) add(f raftstore.Frame) {
 
 func (b *batch) size() int { return len(b.buf) - exchangeHead }
 
-// exchanges sends frames to a node. A call begins an exchange of its own, unless one is about to begin anyway or as many
-// as may be are on their way; then it is merged into the next.
+// exchanges sends frames to a node. A call begins an exchange of its own, unless one is about to begin anyway or as
+// many as may be are on their way; then it is merged into the next.
 type exchanges struct {
 	p        *pair
 	budget   int // exchanges on their way
-	bytesMax int // that are on their way before no exchange begins
+	bytesMax int // of the window that may be taken before no exchange begins
 
 	mu      sync.Mutex
 	dead    bool                         // guarded by mu
@@ -80,7 +81,7 @@ type exchanges struct {
 	queued  int                          // guarded by mu; bytes in queue
 	flying  int                          // guarded by mu; exchanges on their way
 	next    bool                         // guarded by mu; one of them has a stream or waits for it, and takes the queue
-	bytes   int                          // guarded by mu; in exchanges on their way
+	bytes   int                          // guarded by mu; of the window, that exchanges on their way may take
 	numbers map[raftstore.GroupID]uint64 // guarded by mu; the last of each group
 }
 
@@ -175,7 +176,7 @@ func (e *exchanges) run() {
 		e.mu.Unlock()
 		e.exchange(s, list, size)
 		e.mu.Lock()
-		e.bytes -= size
+		e.bytes -= min(size, endpoint.PeerStreamWindow)
 		if e.dead || e.next || len(e.queue) == 0 || e.bytes >= e.bytesMax {
 			e.flying--
 			e.mu.Unlock()
@@ -204,7 +205,7 @@ func (e *exchanges) take() (list []*batch, size int) {
 		be.PutUint32(list[0].buf, uint32(frames))
 		be.PutUint32(list[0].buf[4:], uint32(size))
 	}
-	e.bytes += size
+	e.bytes += min(size, endpoint.PeerStreamWindow)
 	if len(e.numbers) > groupsMax {
 		e.p.link.links.work.Go(func() { e.p.fail(Renewed) })
 	}

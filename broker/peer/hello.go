@@ -114,8 +114,9 @@ func examine(h *hello, o *Options, n *Node, seen life) (Why, bool) {
 }
 
 // exchangeHellos is the dialling side: it says who it is, hears who is there, and lets both begin.
-func (l *Links) exchangeHellos(ctx context.Context, c *endpoint.Conn, k *link, attempt uint64) (h hello, err error) {
-	s, err := c.OpenStreamSync(ctx)
+func (l *Links) exchangeHellos(c *endpoint.Conn, k *link, attempt uint64) (h hello, err error) {
+	defer context.AfterFunc(k.ctx, func() { refuse(c, Stopping) })()
+	s, err := c.OpenStreamSync(k.ctx)
 	if err != nil {
 		return h, err
 	}
@@ -142,8 +143,9 @@ func (l *Links) exchangeHellos(ctx context.Context, c *endpoint.Conn, k *link, a
 }
 
 // answerHello is the accepting side.
-func (l *Links) answerHello(ctx context.Context, c *endpoint.Conn, k *link) (h hello, err error) {
-	ctx, cancel := context.WithTimeout(ctx, helloPatience)
+func (l *Links) answerHello(c *endpoint.Conn, k *link) (h hello, err error) {
+	defer context.AfterFunc(k.ctx, func() { refuse(c, Stopping) })()
+	ctx, cancel := context.WithTimeout(k.ctx, helloPatience)
 	defer cancel()
 	s, err := c.AcceptStream(ctx)
 	if err != nil {
@@ -160,7 +162,7 @@ func (l *Links) answerHello(ctx context.Context, c *endpoint.Conn, k *link) (h h
 		return h, k.refusal(c, why)
 	}
 	if k.dials {
-		k.knocked()
+		k.saw(&h)
 		return h, k.refusal(c, DialBack)
 	}
 	own := l.mine(k.id, h.attempt, c.Share())

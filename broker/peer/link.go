@@ -38,6 +38,7 @@ type link struct {
 	ctx    context.Context // ends when the node is no member any more
 	cancel context.CancelFunc
 	wake   chan struct{} // has room for one: something changed that is worth a new attempt
+	hellos chan struct{} // places for handshakes that the other side began
 
 	pair atomic.Pointer[pair] // while both connections stand; written under mu
 
@@ -57,7 +58,7 @@ type link struct {
 func newLink(l *Links, n Node) *link {
 	k := &link{
 		links: l, id: n.ID, key: n.Fingerprint, dials: dialsFirst(l.o.Fingerprint, n.Fingerprint),
-		wake: make(chan struct{}, 1), node: n,
+		wake: make(chan struct{}, 1), hellos: make(chan struct{}, hellosMax), node: n,
 	}
 	k.ctx, k.cancel = context.WithCancel(l.ctx)
 	k.resolved = literal(n.Addresses)
@@ -99,6 +100,18 @@ func (k *link) examine(h *hello) (Why, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return examine(h, &k.links.o, &k.node, k.seen)
+}
+
+// saw takes note of a life that showed itself by a knock: whatever an earlier one had is void.
+func (k *link) saw(h *hello) {
+	k.mu.Lock()
+	if _, bad := examine(h, &k.links.o, &k.node, k.seen); !bad && h.life() != k.seen {
+		k.drop(OldIncarnation)
+		k.seen = h.life()
+	}
+	k.mu.Unlock()
+	k.tell()
+	k.knocked()
 }
 
 func (k *link) refusal(c *endpoint.Conn, why Why) error {

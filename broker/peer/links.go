@@ -26,7 +26,6 @@ type Links struct {
 	ctx    context.Context // ends with the links
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	hellos chan struct{} // places for handshakes that others began
 
 	near     atomic.Pointer[map[netip.AddrPort]bool]
 	attempts atomic.Uint64 // that were begun, to whomever
@@ -41,14 +40,15 @@ type Links struct {
 
 var _ raftstore.Transport = (*Links)(nil)
 
-// hellosMax bounds the handshakes that others began and that have not ended.
-const hellosMax = 64
+// hellosMax bounds the handshakes that one node began here and that have not ended.
+const hellosMax = 4
 
 // New returns links to nobody. Close ends it.
 func New(o Options) *Links {
 	l := &Links{
-		o: o.withDefaults(), hellos: make(chan struct{}, hellosMax),
-		byID: make(map[raftstore.NodeID]*link), byKey: make(map[endpoint.Fingerprint]*link),
+		o:     o.withDefaults(),
+		byID:  make(map[raftstore.NodeID]*link),
+		byKey: make(map[endpoint.Fingerprint]*link),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.near.Store(&map[netip.AddrPort]bool{})
@@ -171,8 +171,8 @@ func (l *Links) Accept(c *endpoint.Conn) {
 	taken := l.started && !l.closed && k != nil
 	if taken {
 		select {
-		case l.hellos <- struct{}{}:
-			l.work.Go(func() { l.greet(c, k); <-l.hellos })
+		case k.hellos <- struct{}{}:
+			l.work.Go(func() { l.greet(c, k); <-k.hellos })
 		default:
 			taken = false
 		}
@@ -192,7 +192,7 @@ func (l *Links) Accept(c *endpoint.Conn) {
 
 // greet is the accepting side of a handshake.
 func (l *Links) greet(c *endpoint.Conn, k *link) {
-	h, err := l.answerHello(l.ctx, c, k)
+	h, err := l.answerHello(c, k)
 	if err == nil {
 		err = k.join(c, &h)
 	}

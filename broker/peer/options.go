@@ -38,15 +38,20 @@ type Node struct {
 	Incarnation uint64
 }
 
-// Options say who this node is. Cluster, Node, Fingerprint, Disk, Incarnation and Nonce are required.
+// Options say who this node is, how far its links go, and what they are driven by.
 type Options struct {
-	Cluster     [16]byte
-	Node        raftstore.NodeID
+	// Cluster is the cluster's id; required.
+	Cluster [16]byte
+	// Node is this node's number in it; required.
+	Node raftstore.NodeID
+	// Fingerprint is that of the listener's identity; required.
 	Fingerprint endpoint.Fingerprint
-	Disk        [16]byte
-	// Incarnation rises at every start of the node; Nonce is random for each.
+	// Disk is the id of the data directory; required.
+	Disk [16]byte
+	// Incarnation rises at every start of the node; required.
 	Incarnation uint64
-	Nonce       [16]byte
+	// Nonce is random for each incarnation; required.
+	Nonce [16]byte
 
 	// RaftStreams is raft_streams_max: how many exchanges are on their way to a node, and from it; 1024 if zero.
 	RaftStreams int
@@ -73,6 +78,8 @@ type Options struct {
 type hooks struct {
 	// exchange is called before an exchange is read, with how many came before it on its connection.
 	exchange func(nth int)
+	// parsed is called when an exchange was read and before its frames are handed over.
+	parsed func()
 }
 
 // Clock tells the time and wakes.

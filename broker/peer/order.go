@@ -10,7 +10,7 @@ import (
 const (
 	// waitBytes and waitFrames bound what waits for gaps on a connection. Beyond it the oldest gap counts as lost.
 	waitBytes  = 8 << 20
-	waitFrames = 16 << 10
+	waitFrames = 4 << 10
 )
 
 // numbered is a frame with its group's number on the connection.

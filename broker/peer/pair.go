@@ -97,11 +97,14 @@ func (p *pair) ended() error {
 	return fmt.Errorf("peer: the link with node %d was ended here", p.link.id)
 }
 
-// fail ends both connections.
+// fail ends the pair. The caller holds nothing.
 func (p *pair) fail(why Why) {
-	for _, c := range p.conn {
-		refuse(c, why)
+	p.link.mu.Lock()
+	if p.link.pair.Load() == p {
+		p.link.drop(why)
 	}
+	p.link.mu.Unlock()
+	p.link.tell()
 }
 
 // protest ends the pair if the other side sent what cannot be read; other errors are the network's.

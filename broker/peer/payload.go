@@ -21,8 +21,8 @@ const (
 	payloadBytes  = 256 << 10
 )
 
-// shardQueue sends the payload of one shard on a stream of its own, in order. What does not fit is dropped: whoever needs
-// it asks for it.
+// shardQueue sends the payload of one shard on a stream of its own, in order. What does not fit is dropped: whoever
+// needs it asks for it.
 type shardQueue struct {
 	p *pair
 

@@ -36,6 +36,7 @@ type node struct {
 	links    *Links
 	got      *receiver
 	ended    chan struct{}
+	from     []string // guarded by got.mu; where connections came from
 }
 
 // newRig makes nodes 1 to n, with fingerprints that rise, so that the lower number dials. change may be nil.
@@ -103,6 +104,7 @@ func (n *node) accept() {
 		if err != nil {
 			return
 		}
+		n.got.note(func() { n.from = append(n.from, c.RemoteAddr().String()) })
 		n.links.Accept(c)
 	}
 }

@@ -90,6 +90,9 @@ func (a *arrivals) serve(s *quic.Stream) error {
 	if err != nil {
 		return err
 	}
+	if hook := a.p.link.links.o.hooks.parsed; hook != nil {
+		hook()
+	}
 	count.received.exchanges.Add(1)
 	count.received.raftFrames.Add(uint64(frames))
 	count.received.raftBytes.Add(uint64(size))
