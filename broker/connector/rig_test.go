@@ -30,13 +30,14 @@ type rig struct {
 	n        *broker.Node // nil while it is down
 	dir      string
 	keys     string
+	queue    string // that is looked at
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	r := &rig{t: t, ctx: ctx, dir: t.TempDir(), keys: t.TempDir()}
+	r := &rig{t: t, ctx: ctx, dir: t.TempDir(), keys: t.TempDir(), queue: "q"}
 	r.key, r.own = r.identity("client"), r.identity("node")
 	r.c = broker.Config{
 		Dir: filepath.Join(r.keys, "n1"), Listen: "127.0.0.1:0", Identity: r.own,
@@ -240,7 +241,7 @@ type message struct {
 // inQueue is what is in the queue, in order.
 func (r *rig) inQueue() (list []message) {
 	r.t.Helper()
-	for d, err := range r.client().Peek(r.ctx, "q", client.PeekOptions{}) {
+	for d, err := range r.client().Peek(r.ctx, r.queue, client.PeekOptions{}) {
 		if err != nil {
 			r.t.Fatal(err)
 		}

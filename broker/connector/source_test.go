@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weida/broker/client"
 	"weida/broker/control"
 	"weida/broker/wire"
 )
@@ -155,7 +156,7 @@ func TestSourceOfAnotherFile(t *testing.T) {
 		{"replaced", func(r *rig) { r.write("f", "ONE\ntwo\nthree\nfour\n") }},
 		{"moved away", func(r *rig) {
 			if err := os.Rename(r.path("f"), r.path("f.1")); err != nil {
-				t.Fatal(err)
+				r.t.Fatal(err)
 			}
 			r.write("f", "other\nlines\nare here\nnow\n")
 		}},
@@ -207,6 +208,57 @@ func TestSourceIsForgotten(t *testing.T) {
 	if got := r.inQueue(); len(got) != 4 {
 		t.Errorf("%d messages", len(got))
 	}
+}
+
+// A line below one that the queue has may be missing there: it was refused for the moment when the source was killed.
+// It is found without a state file, too.
+func TestSourceFillsGap(t *testing.T) {
+	const n, missing = 300, 11
+	r := newRig(t)
+	err := r.n.MakeQueue(r.ctx, "small", control.QueueSpec{Limits: control.QueueLimits{MessageBytes: 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.queue = "small"
+	lines := numbered(1, n)
+	r.write("f", text(lines))
+	p, err := r.client().Producer(r.ctx, "small", client.ProducerOptions{
+		Want: wire.Stored(wire.Flushed), ID: "connector-7",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lines[:n-20] {
+		if i+1 == missing {
+			l = strings.Repeat("x", 101) // refused for a reason, so that its place stays open
+		}
+		if err := p.Send(r.ctx, client.Message{Bytes: []byte(l), Seq: uint64(i + 1)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(r.ctx); err != nil {
+		t.Fatal(err)
+	}
+	spec := sourceSpec()
+	spec.Queue = "small"
+	u := r.run(r.options(spec))
+	u.untilAt(n)
+	u.stop()
+	var want []message
+	for _, i := range slices.Concat(upTo(1, missing-1), upTo(missing+1, n-20), []int{missing}, upTo(n-19, n)) {
+		want = append(want, message{uint64(i), lines[i-1]})
+	}
+	if got := r.inQueue(); !slices.Equal(got, want) {
+		t.Errorf("%d messages, want %d: %v", len(got), len(want), got)
+	}
+}
+
+// upTo is the numbers from first to last.
+func upTo(first, last int) (list []int) {
+	for i := first; i <= last; i++ {
+		list = append(list, i)
+	}
+	return list
 }
 
 // Evidence that the queue cannot give is not weakened: nothing is published.
