@@ -3,6 +3,7 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"weida/fsync/memfs"
@@ -233,4 +234,126 @@ func (s *shop) place(ref segment.BodyRef) segment.Row {
 		s.t.Fatalf("body %v is not in segment %d", ref, g.file.Segment)
 	}
 	return row
+}
+
+// TestCompactCrashEverywhere crashes a compaction before every call that changes the disk and in the
+// middle of every write, in every way, and recoveries of these likewise (WEIDA_FULL=1: all); it is a step of the script
+// of the crash suite, so that live bodies of all kinds and what may have been settled are known. (D-1)
+func TestCompactCrashEverywhere(t *testing.T) {
+	hurry(t)
+	smallSegments(t, 16<<10)
+	for name, strategy := range strategies {
+		t.Run(name, func(t *testing.T) {
+			seed := seedOf(t)
+			w := newWorld(memfs.New(), lifeOptions{seed: seed, strategy: strategy, segBytes: 16 << 10})
+			s := &suite{w: w, rng: newRand(seed + 1), fail: func(err error) { t.Error(err) }}
+			s.second = min(25, secondCrash())
+			tap := &tapFS{inner: w.mem}
+			w.fs = tap
+			must(t, runScript(w, "aba"+strings.Repeat("a", 50)+"bafcVal"+strings.Repeat("a", 30)+"Rfcs"))
+			segs := len(w.log.segs)
+			tap.tap = func(op string, mids []mid) {
+				s.fork(op, mids)
+				s.stop = t.Failed()
+			}
+			must(t, w.step('T'))
+			tap.tap = nil
+			s.fork("the end", nil)
+			if !w.event(EventCompacted) || len(w.log.segs) >= segs || len(w.held) == 0 || s.forks < 15 {
+				t.Fatalf("%d forks, %d of %d segments left, %d live bodies: %+v",
+					s.forks, len(w.log.segs), segs, len(w.held), w.events)
+			}
+			t.Logf("seed %d: %d live bodies, %d forks, %d recoveries", seed, len(w.held), s.forks, s.opens)
+		})
+	}
+}
+
+// TestCompactAwaited: a body that no entry names yet is copied too, and the entry may still come.
+func TestCompactAwaited(t *testing.T) {
+	s := newShop(t, 16<<10)
+	c := commitOf(segment.BodyRef{Term: 2, Seq: 1}, 200, false)
+	must(t, s.append(&Append{Bodies: []Body{{c.Ref, payload(c.Ref, 200)}}}))
+	for range 3 {
+		s.take(150, 256, 0)
+		s.settle()
+	}
+	if n := s.log.Stats().Segments; n > 3 || !s.event(EventCompacted) {
+		t.Fatalf("%d segments: %+v", n, s.events)
+	}
+	data := segment.AppendData(nil, []segment.Commit{c}, nil)
+	must(t, s.append(&Append{Entries: []segment.Entry{{Index: s.next, Term: 2, Data: data}}}))
+	s.next++
+	s.log.Retain(c.Ref)
+	s.live[c.Ref] = 200
+	must(t, s.flush())
+	s.settle()
+	s.crash()
+	s.check()
+	must(t, s.store.Close())
+}
+
+// TestCompactKeepsReservation: copies take nothing of what was reserved.
+func TestCompactKeepsReservation(t *testing.T) {
+	s := newShop(t, 512<<10)
+	s.take(2, 60_000, 1)
+	s.take(40, 60_000, 0)
+	must(t, s.jobs())
+	w, err := s.log.NewSnapshot(s.log.Flushed())
+	must(t, err)
+	must(t, w.Commit())
+	s.log.Trim()
+	var j *Job
+	for j = s.log.Job(); j.Kind != JobCompact; j = s.log.Job() {
+		must(t, j.Run())
+		must(t, s.log.Advance())
+	}
+	must(t, j.Run())
+	a := oneEntry(s.next, 1, uint64(s.next), 50_000)
+	for err = s.log.Reserve(a.Size()); errors.Is(err, ErrNotReady); err = s.log.Reserve(a.Size()) {
+		must(t, s.jobs())
+	}
+	must(t, err)
+	s.disk.SetCapacity(s.disk.Used())
+	must(t, s.log.Advance())
+	must(t, s.log.Append(a))
+	s.disk.SetCapacity(0)
+	s.next++
+	s.log.Trim()
+	s.settle()
+	s.check()
+	if !s.event(EventCompacted) {
+		t.Error("nothing was compacted when there was room again")
+	}
+	must(t, s.store.Close())
+}
+
+// TestCompactThenOlderSnapshot damages the newest snapshot behind a compaction: the older one stands in,
+// and an entry behind it names a body whose only copy stands behind the entry.
+func TestCompactThenOlderSnapshot(t *testing.T) {
+	s := newShop(t, 16<<10)
+	c := commitOf(segment.BodyRef{Term: 1, Seq: 7000}, 200, false)
+	must(t, s.append(&Append{Bodies: []Body{{c.Ref, payload(c.Ref, 200)}}}))
+	s.take(70, 256, 0) // the body stands in the first segment, the entry in the third
+	must(t, s.jobs())
+	older := s.log.Flushed()
+	w, err := s.log.NewSnapshot(older)
+	must(t, err)
+	must(t, w.Commit())
+	data := segment.AppendData(nil, []segment.Commit{c}, nil)
+	must(t, s.append(&Append{Entries: []segment.Entry{{Index: s.next, Term: 1, Data: data}}}))
+	s.next++
+	s.log.Retain(c.Ref)
+	s.live[c.Ref] = 200
+	must(t, s.flush())
+	s.settle()
+	if first := s.log.segs[0].file.Segment; first == 1 || s.log.man.Dropped.Upto.Index > older.Index {
+		t.Fatalf("the log begins with segment %d, dropped up to %+v", first, s.log.man.Dropped.Upto)
+	}
+	must(t, s.disk.FlipBit(s.log.dir+"/"+snapshotName(s.taken), 100, 1))
+	s.crash()
+	if got := s.log.Recovered().Snapshot; got != older {
+		t.Fatalf("snapshot %+v, want %+v", got, older)
+	}
+	s.check()
+	must(t, s.store.Close())
 }

@@ -40,10 +40,17 @@
 //
 //	Reserve                     what a replica takes from its peers it can keep
 //	Append ... RequestFlush     never blocks; ErrNotReady while the next segment is being made
-//	Job -> Run, elsewhere       make the next segment, seal the last one, trim
+//	Job -> Run, elsewhere       make the next segment, seal the last one, trim, compact
 //	(woken) Advance             take up confirmed flushes, the finished job, a committed snapshot
-//	Retain, Release, Trim       what is live, and when a snapshot lets the rest go
+//	Retain, Release, Trim       what is live, and when a snapshot lets the rest go; a few bodies that
+//	                            stay are copied forward, so that what they stood in goes too
 //	Park                        when idle: promise, flush, close the descriptors
+//
+// A replica is brought up by its leader in this order, and then nothing of it is lost in between:
+//
+//	Append bodies and large files, Retain each, wait until FlushedEnd has reached their End
+//	NewSnapshot far ahead, Commit, Advance: the log goes on behind it
+//	ReleaseAll, restore the state, Retain what it holds, Trim
 //
 // Close of a log flushes and promises everything; Close of the store leaves the mark of a clean stop,
 // after which nothing may be torn.
@@ -60,9 +67,10 @@
 //	store.go, identity.go, firststart.go, groups.go, quarantine.go    the data directory
 //	manifest.go, hardstate.go, slots.go, files.go                     what is written twice
 //	framed.go, bodyfile.go, snapshot.go                               long content in frames
-//	log.go, append.go, reserve.go, read.go, readbody.go,
-//	index.go, segments.go                                             the log
-//	job.go, roll.go, trim.go, park.go, logsnapshot.go, loghard.go     its slow work
+//	log.go, append.go, note.go, reserve.go, read.go, readbody.go,
+//	holds.go, index.go, segments.go, live.go                          the log
+//	job.go, roll.go, trim.go, compact.go, park.go, logsnapshot.go,
+//	loghard.go                                                        its slow work
 //	recover.go, recoverfiles.go, recovervisit.go,
 //	recovertail.go, recoverend.go                                     opening it
 //	inspect.go                                                        reading it offline
