@@ -71,7 +71,9 @@ func (r *replica) again(p *plan) (cost int) {
 	g := &r.gate
 	for len(g.waiting) > 0 && r.halted == nil {
 		n, rest := r.admit(g.waiting[0], p)
-		cost += n
+		if cost += n; r.halted != nil {
+			return cost
+		}
 		g.bytes -= g.waiting[0].size
 		if rest.m != nil {
 			g.bytes += rest.size

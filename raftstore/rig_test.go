@@ -271,7 +271,12 @@ func (m *kv) now() Marks {
 	return m.marks[len(m.marks)-1]
 }
 
-func (m *kv) Role(r Role, t Term, l Leader) { m.role, m.term, m.leader = r, t, l }
+func (m *kv) Role(r Role, t Term, l Leader) {
+	if m.replica && r == LeaderRole && m.terms[m.lastI] != t {
+		m.t.Errorf("%s: leads in term %d before it applied an entry of it", m.name, t)
+	}
+	m.role, m.term, m.leader = r, t, l
+}
 
 func (m *kv) Bodies(yield func(BodyRef) bool) {
 	for _, k := range sortedKeys(m.state) {

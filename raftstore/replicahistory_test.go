@@ -1,0 +1,388 @@
+package raftstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weida/fsync"
+	"weida/fsync/memfs"
+	"weida/segment"
+	"weida/wal"
+)
+
+// history is a random run of a cluster, and what its group has promised so far.
+type history struct {
+	*cluster
+	g      GroupID
+	n      int
+	unique int
+	// entries are what was applied anywhere: no replica may apply anything else there.
+	entries map[Index]string
+	// confirmed are entries that were committed in the term of their leader, with their lines.
+	confirmed map[Index][]string
+	watched   map[*kv]map[uint64]bool
+	proofs    int
+}
+
+// TestReplicaHistory runs random histories of three or five replicas, with proposals, lost, reordered and cut messages,
+// kills, power cuts, disks that fill up, and looks at the disks themselves whenever a leader says who holds what: no
+// replica applies anything different, nothing that was confirmed is lost, evidence is never overstated (W7, X-8), and
+// when the faults end the group goes on.
+//
+// WEIDA_RUNS sets the number of histories, WEIDA_SEED replays one.
+func TestReplicaHistory(t *testing.T) {
+	if s := os.Getenv("WEIDA_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runHistory(t, seed)
+		return
+	}
+	runs := 12
+	if s := os.Getenv("WEIDA_RUNS"); s != "" {
+		var err error
+		if runs, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := rand.Uint64() >> 16
+	t.Logf("seeds %d to %d", first, first+uint64(runs)-1)
+	for i := range uint64(runs) {
+		t.Run(fmt.Sprint(first+i), func(t *testing.T) { runHistory(t, first+i) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func runHistory(t *testing.T, seed uint64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("replay with WEIDA_SEED=%d go test ./raftstore -run TestReplicaHistory", seed)
+		}
+	}()
+	n := 3 + 2*int(seed%2)
+	h := &history{
+		cluster: newClusterWith(t, n, seed, HostOptions{Shards: 1 + int(seed%3), ParkTicks: 2}),
+		g:       1, n: n,
+		entries:   map[Index]string{},
+		confirmed: map[Index][]string{},
+		watched:   map[*kv]map[uint64]bool{},
+	}
+	for _, nd := range h.nodes {
+		h.serve(nd)
+	}
+	for range 1000 + h.rng.IntN(1000) {
+		h.act()
+		if t.Failed() {
+			return
+		}
+	}
+	h.heal()
+	t.Logf("%d entries, %d confirmed, %d proofs, term %d", len(h.entries), len(h.confirmed), h.proofs, h.leads(1).kvs[1].term)
+}
+
+// serve opens the replica of a node and watches what it says.
+func (h *history) serve(nd *node) {
+	m := h.open(nd, h.g, genesis(h.n))
+	h.watched[m] = map[uint64]bool{}
+	check := func(i Index, t Term, lines string) {
+		now := fmt.Sprint(t, " ", lines)
+		if was, ok := h.entries[i]; ok && was != now {
+			h.t.Errorf("%s applies %q as entry %d, it was %q", m.name, now, i, was)
+		}
+		h.entries[i] = now
+	}
+	at := 0 // what was replayed at opening
+	for _, i := range m.entries {
+		end := m.upTo[i]
+		check(i, m.terms[i], fmt.Sprint(m.applied[at:end]))
+		at = end
+	}
+	m.onApply = func(i Index, items []Item) {
+		var lines []string
+		for _, it := range items {
+			lines = append(lines, string(it.Command))
+		}
+		check(i, m.terms[i], fmt.Sprint(lines))
+	}
+	m.onMoved = func(now Marks) { h.moved(nd, m, now) }
+}
+
+// moved confirms what is committed, and sometimes looks whether as many disks hold it as is said.
+func (h *history) moved(nd *node, m *kv, now Marks) {
+	for tag, a := range m.answers {
+		if a.outcome.Kind == 0 && a.term == now.Term && a.index <= now.Committed && !h.watched[m][tag] {
+			h.watched[m][tag] = true
+			h.confirmed[a.index] = append(h.confirmed[a.index], m.lines[tag]...)
+		}
+	}
+	if m.role != LeaderRole || h.rng.IntN(20) > 0 {
+		return
+	}
+	h.proofs++
+	h.prove(nd, now)
+}
+
+// prove cuts the power of copies of the disks and counts those that hold what Held says.
+func (c *cluster) prove(nd *node, now Marks) {
+	for k := MaxVoters; k > 0; k-- {
+		i := now.Held[k-1]
+		if i == 0 || k < MaxVoters && now.Held[k] == i {
+			continue
+		}
+		term, err := c.group(nd, 1).log.Term(i)
+		if err != nil {
+			c.t.Errorf("node %d: entry %d of which %d hold it: %v", nd.id, i, k, err)
+			continue
+		}
+		var on []NodeID
+		for _, o := range c.nodes {
+			if c.diskHolds(o, 1, wal.Mark{Term: term, Index: i}) {
+				on = append(on, o.id)
+			}
+		}
+		if len(on) < k {
+			c.t.Errorf("node %d says that %d replicas hold entry %d of term %d, the disks of %v do", nd.id, k, i, term, on)
+		}
+	}
+}
+
+// diskHolds reports whether the disk of a node, after a power cut, has the entry, all before it, and their bodies.
+func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
+	disk := nd.disk.Clone()
+	disk.SetCapacity(0)
+	disk.PowerCut(memfs.KeepNone, rand.New(rand.NewPCG(1, 2)))
+	root, err := disk.OpenDir("/")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	fl := fsync.NewFlusher(fsync.Options{Root: root, Strategy: fsync.Files})
+	store, err := wal.OpenStore(disk, rigDir, wal.Options{
+		Flusher: fl, Boot: segment.Boot(disk.BootID()), SegmentBytes: 512 << 10,
+	})
+	if err != nil {
+		c.t.Errorf("node %d after a power cut: %v", nd.id, err)
+		return false
+	}
+	log, err := store.OpenLog(g)
+	if err != nil {
+		c.t.Errorf("node %d after a power cut: %v", nd.id, err)
+		return false
+	}
+	term, err := log.Term(m.Index)
+	if err != nil || term != m.Term {
+		return false
+	}
+	for i := log.First(); i <= m.Index; {
+		list, err := log.Entries(i, m.Index+1, 1<<20)
+		if err != nil {
+			c.t.Errorf("node %d after a power cut: %v", nd.id, err)
+			return false
+		}
+		for _, e := range list {
+			if e.Type != segment.EntryNormal {
+				continue
+			}
+			if err := segment.EachCommit(e.Data, func(b segment.Commit) error {
+				r, err := log.OpenBody(b)
+				if err == nil {
+					err = r.Close()
+				}
+				return err
+			}); err != nil {
+				c.t.Errorf("node %d after a power cut, entry %d: %v", nd.id, e.Index, err)
+				return false
+			}
+		}
+		i += Index(len(list))
+	}
+	return true
+}
+
+// act does one random thing.
+func (h *history) act() {
+	nd := h.nodes[h.rng.IntN(len(h.nodes))]
+	if nd.up && nd.fs.Dead() { // in the middle of a write or a flush
+		h.crashSome(nd)
+		return
+	}
+	switch k := h.rng.IntN(100); {
+	case k < 30:
+		if nd.up {
+			nd.host.Step()
+		}
+	case k < 45:
+		if nd.up {
+			nd.fl.Step()
+		}
+	case k < 70:
+		if len(h.net) > 0 {
+			h.deliver(h.rng.IntN(min(len(h.net), 4)))
+		}
+	case k < 72:
+		if len(h.net) > 0 {
+			i := h.rng.IntN(len(h.net))
+			h.net = slices.Delete(h.net, i, i+1)
+		}
+	case k < 80:
+		ticks := 1 + h.rng.IntN(5)
+		if h.leads(h.g) == nil {
+			ticks += 15
+		}
+		for range ticks {
+			for _, o := range h.nodes {
+				if o.up && h.rng.IntN(8) > 0 {
+					o.host.Tick()
+				}
+			}
+			h.bit()
+			h.fetch()
+		}
+	case k < 92:
+		h.proposeSome()
+	case k < 94:
+		h.cutSome()
+	case k < 96:
+		h.fill(nd)
+	case k < 97:
+		if nd.up && h.rng.IntN(4) == 0 {
+			nd.fs.DieBefore(nd.fs.Ops() + 1 + h.rng.IntN(60))
+		}
+	default:
+		if !nd.up || h.rng.IntN(3) == 0 {
+			h.crashSome(nd)
+		}
+	}
+}
+
+// bit lets everybody work a little.
+func (h *history) bit() {
+	for range 3 * len(h.nodes) {
+		nd := h.nodes[h.rng.IntN(len(h.nodes))]
+		if nd.up {
+			nd.host.Step()
+			nd.fl.Step()
+		}
+		for range h.rng.IntN(6) {
+			if len(h.net) > 0 {
+				h.deliver(h.rng.IntN(min(len(h.net), 4)))
+			}
+		}
+	}
+}
+
+func (h *history) proposeSome() {
+	nd := h.leads(h.g)
+	if nd == nil {
+		return
+	}
+	m := nd.kvs[h.g]
+	var items []Item
+	for range 1 + h.rng.IntN(4) {
+		h.unique++
+		key := fmt.Sprint("k", h.rng.IntN(6), ":", h.unique)
+		switch h.rng.IntN(4) {
+		case 0:
+			items = append(items, del(key))
+		case 1:
+			items = append(items, note(key))
+		default:
+			it := put(key, "")
+			it.Inline = bodyOf(string(it.Command), 4<<10)
+			items = append(items, it)
+		}
+	}
+	_, _ = m.propose(items...) //nolint:errcheck // full or no leader: nothing follows
+}
+
+// cutSome cuts a connection one way, or heals all.
+func (h *history) cutSome() {
+	if h.rng.IntN(2) == 0 {
+		clear(h.cut)
+		return
+	}
+	a, b := NodeID(1+h.rng.IntN(h.n)), NodeID(1+h.rng.IntN(h.n))
+	if a != b {
+		h.cut[[2]NodeID{a, b}] = true
+	}
+}
+
+// fill makes a disk full, or gives it room again.
+func (h *history) fill(nd *node) {
+	if h.rng.IntN(3) == 0 {
+		nd.disk.SetCapacity(nd.disk.Used() + int64(h.rng.IntN(64<<10)))
+	} else {
+		nd.disk.SetCapacity(0)
+	}
+}
+
+// crashSome takes a node down or brings one back.
+func (h *history) crashSome(nd *node) {
+	nd.disk.SetCapacity(0)
+	if nd.up {
+		keep := []memfs.Keep{memfs.KeepNone, memfs.KeepRandom, memfs.KeepAll}[h.rng.IntN(3)]
+		h.crash(nd, h.rng.IntN(2) == 0, keep)
+		return
+	}
+	h.start(nd)
+	h.serve(nd)
+}
+
+// heal ends all faults; then the group has to elect, to take a proposal, and to hold everything that it confirmed.
+func (h *history) heal() {
+	clear(h.cut)
+	for _, nd := range h.nodes {
+		nd.disk.SetCapacity(0)
+		if !nd.up {
+			h.start(nd)
+			h.serve(nd)
+		}
+		if nd.fs.DieBefore(0); nd.fs.Dead() || nd.kvs[h.g].halted != nil {
+			h.crash(nd, false, 0)
+			h.start(nd)
+			h.serve(nd)
+		}
+	}
+	m := h.leader(h.g).kvs[h.g]
+	tag := m.must(put("last", "word"))
+	h.settle()
+	for range 40 { // what was lost is found out by heartbeats, and asked for again
+		if h.tick(1); h.together(m.lastI) {
+			break
+		}
+	}
+	h.tick(4)
+	if m = h.leader(h.g).kvs[h.g]; m.answers[tag].outcome.Kind != 0 {
+		h.t.Errorf("%s: the last proposal: %+v", m.name, m.answers[tag])
+	}
+	h.same(h.g, true)
+	h.bodies(h.g)
+	if now := m.now(); now.HeldBy(now.Written) != h.n {
+		h.t.Errorf("all is well, and the marks are %+v", now)
+	}
+	h.prove(h.leader(h.g), m.now())
+	for i, lines := range h.confirmed {
+		for _, line := range lines {
+			if !strings.Contains(h.entries[i], line) {
+				h.t.Errorf("entry %d was confirmed with %q and is %q", i, line, h.entries[i])
+			}
+		}
+	}
+}
+
+// together reports whether all replicas applied entry i.
+func (h *history) together(i Index) bool {
+	for _, nd := range h.nodes {
+		if nd.kvs[h.g].lastI < i {
+			return false
+		}
+	}
+	return true
+}
