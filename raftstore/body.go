@@ -13,6 +13,7 @@ import (
 type bodyWriter struct {
 	group *seat
 	file  *wal.BodyFile
+	push  *push // to the other members of a replicated group; nil for none
 	state atomic.Uint32
 }
 
@@ -32,7 +33,12 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("raftstore: body %v: write after its end: %w", w.Ref(), ErrBody)
 	}
 	n, err := w.file.Write(p)
-	return n, storeError(err)
+	if err != nil {
+		w.push.abort()
+		return n, storeError(err)
+	}
+	w.push.write(p)
+	return n, nil
 }
 
 func (w *bodyWriter) Finish(d Digest) error {
@@ -41,8 +47,10 @@ func (w *bodyWriter) Finish(d Digest) error {
 	}
 	if err := w.file.Finish(d); err != nil {
 		w.state.Store(bodyGone) // the file was removed
+		w.push.abort()
 		return storeError(err)
 	}
+	w.push.finish(d)
 	w.state.Store(bodyFinished)
 	return nil
 }
@@ -51,6 +59,7 @@ func (w *bodyWriter) Finish(d Digest) error {
 // can be deferred.
 func (w *bodyWriter) Abort() {
 	if w.state.CompareAndSwap(bodyOpen, bodyGone) || w.state.CompareAndSwap(bodyFinished, bodyGone) {
+		w.push.abort()
 		if err := w.file.Abort(); err != nil {
 			w.group.host.o.Event(Event{Kind: JobFailed, Group: w.group.id, Err: err})
 		}

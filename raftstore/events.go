@@ -5,7 +5,7 @@ type Event struct {
 	Kind  EventKind
 	Group GroupID
 	Index Index  // of the snapshot, 0 otherwise
-	Node  NodeID // that a frame came from, 0 otherwise
+	Node  NodeID // that a frame or snapshot came from, 0 otherwise
 	Err   error
 }
 
@@ -29,6 +29,12 @@ const (
 	JobFailed EventKind = "job_failed"
 	// BadFrame: a node sent what this build can't read; nothing of it was used.
 	BadFrame EventKind = "bad_frame"
+	// SnapshotInstalled: this replica was brought up by a snapshot of the node named.
+	SnapshotInstalled EventKind = "snapshot_installed"
+	// SnapshotRefused: a snapshot that came was given up; the replica is as it was, and gets another if it needs one.
+	SnapshotRefused EventKind = "snapshot_refused"
+	// SnapshotNotSent: a snapshot for another replica did not arrive; it is sent again while it is needed.
+	SnapshotNotSent EventKind = "snapshot_not_sent"
 	// CloseFailed: a log could not be flushed or closed in order.
 	CloseFailed EventKind = "close_failed"
 )

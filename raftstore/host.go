@@ -14,6 +14,7 @@ type Host struct {
 	pool   pool
 	nodes  nodes
 	beats  beats
+	far    far
 
 	mu sync.RWMutex
 	// guarded by mu
@@ -31,6 +32,7 @@ type Host struct {
 func NewHost(o HostOptions) *Host {
 	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]member), stop: make(chan struct{})}
 	h.pool.limit = h.o.JobWorkers
+	h.far.init(&h.o)
 	for i := range h.o.Shards {
 		h.shards = append(h.shards, newShard(h, i))
 	}
@@ -45,7 +47,8 @@ func (h *Host) Step() bool {
 	for _, s := range h.shards {
 		worked = s.round() || worked
 	}
-	return h.pool.runInline() || worked
+	worked = h.pool.runInline() || worked
+	return h.far.pool.runInline() || worked
 }
 
 // Tick lets time pass by one tick (100 ms by convention): replicas hear of it, and groups that did nothing
@@ -54,6 +57,7 @@ func (h *Host) Step() bool {
 func (h *Host) Tick() {
 	if h.o.Transport != nil {
 		h.beats.send(h.o.Transport)
+		h.far.tick()
 	}
 	for _, s := range h.shards {
 		s.tick()
@@ -87,6 +91,7 @@ func (h *Host) Stop() error {
 	for _, o := range open {
 		o.Stop()
 	}
+	h.far.close()
 	h.mu.Lock()
 	started := h.started
 	h.started = false

@@ -96,8 +96,6 @@ func (c *craft) giveUp() error {
 	return c.abort()
 }
 
-func newDock() *dock { return &dock{bodiesMax: dockBodies, snapshotsMax: dockSnapshots} }
-
 // enter takes a place; leave gives it back.
 func (d *dock) enter(k streamKind) bool {
 	d.mu.Lock()
@@ -139,11 +137,7 @@ func (l *landing) receive(from NodeID, h *streamHead, r io.Reader) error {
 		defer l.dock.leave(bodyStream)
 		return l.receiveBody(from, h, in)
 	}
-	err := l.receiveSnapshot(from, h, in)
-	if err != nil {
-		l.dock.leave(snapshotStream) // else it stays until the snapshot is installed or given up
-	}
-	return err
+	return l.receiveSnapshot(from, h, in)
 }
 
 func (l *landing) receiveBody(from NodeID, h *streamHead, in *streamReader) error {
@@ -203,15 +197,27 @@ func (l *landing) receiveSnapshot(from NodeID, h *streamHead, in *streamReader) 
 	l.mu.Lock()
 	if l.closed || l.snapshot != nil {
 		l.mu.Unlock()
+		l.dock.leave(snapshotStream)
 		return errNoLanding
 	}
 	l.snapshot = c
 	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		l.snapshot = nil
-		l.mu.Unlock()
-	}()
+	err := l.landSnapshot(from, h, in, c)
+	if err != nil {
+		l.leave() // else it has its place until the snapshot is installed or given up
+	}
+	return err
+}
+
+// leave says that the snapshot that was received is installed or given up: another may come.
+func (l *landing) leave() {
+	l.mu.Lock()
+	l.snapshot = nil
+	l.mu.Unlock()
+	l.dock.leave(snapshotStream)
+}
+
+func (l *landing) landSnapshot(from NodeID, h *streamHead, in *streamReader, c *craft) error {
 	w, err := l.log.NewSnapshot(h.mark)
 	if err != nil {
 		return storeError(err)

@@ -23,7 +23,7 @@ type landingRig struct {
 func newLandingRig(t *testing.T) *landingRig {
 	r, log, _ := fetchLog(t)
 	l := &landingRig{t: t, rig: r}
-	l.landing = &landing{log: log, self: 2, dock: newDock(), give: func(p parcel) bool {
+	l.landing = &landing{log: log, self: 2, dock: &dock{bodiesMax: dockBodies, snapshotsMax: dockSnapshots}, give: func(p parcel) bool {
 		if l.full {
 			return false
 		}
@@ -48,7 +48,7 @@ func (l *landingRig) clean() {
 	if list := l.leftovers(); len(list) > 0 {
 		l.t.Fatalf("left behind: %v", list)
 	}
-	if l.dock.bodies != 0 || len(l.bodies) != 0 || l.snapshot != nil {
+	if l.dock.bodies+l.dock.snapshots != 0 || len(l.bodies) != 0 || l.snapshot != nil {
 		l.t.Fatalf("dock %+v, %d bodies", l.dock, len(l.bodies))
 	}
 }
@@ -244,6 +244,9 @@ func TestLandingSnapshot(t *testing.T) {
 	if err := s.writer.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	l.dock.leave(snapshotStream)
+	if err := l.receive(1, h, bytes.NewReader(whole)); !errors.Is(err, errNoLanding) {
+		t.Fatalf("two snapshots at a time: %v", err)
+	}
+	l.leave()
 	l.clean()
 }

@@ -13,8 +13,7 @@ type letter struct {
 	epoch uint64
 	m     *raftpb.Message // nil: one of the others
 	quiet quiet
-	body  *payload // of the payload connection
-	size  int      // bytes of entries
+	size  int // bytes of entries
 	// refused says that the node does not serve this group.
 	refused RefusalKind
 }

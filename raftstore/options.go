@@ -32,6 +32,13 @@ type HostOptions struct {
 	// node (T-55), and the same on all nodes.
 	ElectionTicks  int
 	HeartbeatTicks int
+	// Transfers is how many snapshots and large bodies that were asked for this node sends at a time; 2 if zero.
+	// TransferBytes is how many bytes of them it sends a second; 64 MiB if zero.
+	Transfers     int
+	TransferBytes int64
+	// RoomBytes bounds the inline bodies that all replicas hold together before they can be appended, beyond what each may
+	// always hold; 64 MiB if zero.
+	RoomBytes int64
 	// Retired says whether a group was taken down for good, which is what is answered to those who still ask for it;
 	// nil is never. Any goroutine calls it.
 	Retired func(GroupID) bool
@@ -71,6 +78,9 @@ func (o HostOptions) withDefaults() HostOptions {
 	setDefault(&o.ParkTicks, defaultParkTicks)
 	setDefault(&o.ElectionTicks, defaultElectionTicks)
 	setDefault(&o.HeartbeatTicks, defaultHeartbeat)
+	setDefault(&o.Transfers, defaultTransfers)
+	setDefault(&o.TransferBytes, defaultTransferBytes)
+	setDefault(&o.RoomBytes, defaultRoomBytes)
 	if o.Event == nil {
 		o.Event = func(Event) {}
 	}

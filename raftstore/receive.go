@@ -1,8 +1,6 @@
 package raftstore
 
 import (
-	"errors"
-	"io"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -68,6 +66,7 @@ func (h *Host) PeerDown(n NodeID) {
 	}
 	h.nodes.mu.Unlock()
 	if news {
+		h.far.leave(n)
 		h.tellNews(n)
 	}
 }
@@ -152,26 +151,3 @@ func (h *Host) ReceiveBeat(from NodeID, data []byte) {
 		h.badFrame(from, 0, err)
 	}
 }
-
-// ReceivePayload implements Receiver. The digest of a body is checked on the caller's goroutine.
-func (h *Host) ReceivePayload(from NodeID, frames []Frame) {
-	for _, f := range frames {
-		r, _ := h.served(f.Group)
-		if r == nil {
-			continue
-		}
-		p, err := decodePayload(f.Data)
-		if err != nil {
-			h.badFrame(from, f.Group, err)
-			continue
-		}
-		if r.mail.put(letter{from: from, body: &p, size: len(p.bytes)}) {
-			r.shard.enqueue(r)
-		}
-	}
-}
-
-var errStream = errors.New("raftstore: a stream that this build does not take")
-
-// ReceiveStream implements Receiver.
-func (h *Host) ReceiveStream(NodeID, []byte, io.Reader) error { return errStream }

@@ -23,6 +23,8 @@ type replica struct {
 	mail mailbox
 	// lead gives out refs while this replica leads; nil while it does not. Any goroutine.
 	lead atomic.Pointer[refs]
+	// supply is the payload side.
+	supply supply
 	// who is the leader that the last round knew, for refusals. Any goroutine.
 	who atomic.Pointer[NotLeaderError]
 	// asked is guarded by seat.mu.
@@ -123,7 +125,9 @@ func (r *replica) NewBody(n int64) (BodyWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(r.id), ref, storeError(err))
 	}
-	return &bodyWriter{group: &r.seat, file: f}, nil
+	w := &bodyWriter{group: &r.seat, file: f}
+	w.push = r.host.far.pushes.begin(r.id, ref, n, r.supply.pushTo.Load())
+	return w, nil
 }
 
 // leads reports whether this replica leads and has applied an entry of its term.
@@ -149,11 +153,17 @@ func (r *replica) onHalt() {
 	r.resign()
 	r.mail.close()
 	r.gate.clear()
+	r.supply.close()
 }
 
 // resign ends the leadership: what waits was not given an entry.
 func (r *replica) resign() {
-	if r.lead.Swap(nil) != nil && r.halted == nil {
+	if r.lead.Swap(nil) == nil {
+		return
+	}
+	r.supply.pushTo.Store(nil)
+	r.host.far.pushes.stop(r.id) // a change of leadership ends every stream of a body
+	if r.halted == nil {
 		r.refuseAll(r.notLeader())
 	}
 }

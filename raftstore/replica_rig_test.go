@@ -21,7 +21,10 @@ type cluster struct {
 	net   []packet
 	cut   map[[2]NodeID]bool // one way
 	drop  func(*packet) bool // true loses it
-	opts  HostOptions
+	// cutStream says after how many bytes a stream is lost: 0 when it is opened, below 0 for never. nil: none is.
+	cutStream func(*nodeStream) int
+	streamed  int64 // bytes of all streams
+	opts      HostOptions
 }
 
 // node is one node: its rig, and the machines of this life.
@@ -169,8 +172,8 @@ func (n *node) Payload(to NodeID, _ int, frames []Frame) {
 	n.put(packet{to: to, kind: "payload", frames: copyFrames(frames)})
 }
 
-func (n *node) Stream(context.Context, NodeID, []byte) (Stream, error) {
-	return nil, errStream
+func (n *node) Stream(ctx context.Context, to NodeID, head []byte) (Stream, error) {
+	return n.stream(ctx, to, head)
 }
 
 // deliver hands the i-th packet over.

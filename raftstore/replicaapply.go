@@ -40,7 +40,7 @@ func (r *replica) applyOne(p *plan, e *raftpb.Entry) {
 	t, i := Term(e.GetTerm()), Index(e.GetIndex())
 	if t > r.last.Term {
 		r.log.DropUnnamed(t)
-		r.gate.room.committed(t)
+		r.supply.committed(t)
 	}
 	if e.GetType() == raftpb.EntryNormal {
 		if err := r.applyRead(p, t, i, e.GetData()); err != nil {
@@ -122,6 +122,7 @@ func (r *replica) moved() {
 		r.marks.Flushed = min(r.log.Flushed().Index, r.marks.Written)
 		r.marks.Committed = max(r.marks.Committed, min(r.commit, r.marks.Written))
 		r.marks.Held = r.heldBy()
+		r.supply.aim()
 	}
 	if r.marks != r.told {
 		r.checkMarks()
@@ -153,7 +154,11 @@ func (r *replica) checkMarks() {
 
 // beginTask is step 8. The hard state goes before everything else, and closing waits for it.
 func (r *replica) beginTask() {
+	if r.supply.beginCommit() {
+		return
+	}
 	r.beginHard()
+	r.supply.beginFetch()
 	if r.stopping && r.hard.running != 0 {
 		return
 	}
@@ -166,7 +171,7 @@ func (r *replica) tick(n int) bool {
 		return false
 	}
 	r.rest += n
-	busy := r.task != noTask || r.hard.running != 0 || r.stopping || r.flushing || r.next < len(r.pending) ||
+	busy := r.task != noTask || r.supply.busy() || r.hard.running != 0 || r.stopping || r.flushing || r.next < len(r.pending) ||
 		len(r.held) > 0 || len(r.answers.list) > 0
 	if !busy && !r.parked && r.rest > r.host.o.ParkTicks {
 		r.parked = r.park()

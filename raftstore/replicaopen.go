@@ -94,7 +94,7 @@ func (r *replica) start(g *Genesis) error {
 	if a, ok := r.machine.(Attacher); ok {
 		a.Attach(r)
 	}
-	r.gate.room = newRoom(roomOptions{here: r.holds})
+	r.supply.init(r)
 	fresh := r.log.Recovered().Snapshot.Index == 0
 	if fresh && g != nil && len(g.Members) > 0 {
 		if err := r.begin(g); err != nil {
@@ -176,6 +176,18 @@ func (r *replica) restoreFrom(s *wal.SnapshotReader) error {
 	holder, ok := r.machine.(Holder)
 	if !ok {
 		return errNoHolder
+	}
+	for {
+		run, ok, err := f.nextRun()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if run.large.Large {
+			r.noteLarge(run.large)
+		}
 	}
 	if err := r.machine.Restore(f); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 // advance is step 2: what is durable by now is said.
 func (r *replica) advance() {
 	r.takeHard()
+	r.supply.takeCommit()
 	if !r.takeUp() {
 		return
 	}
@@ -30,11 +31,17 @@ func (r *replica) advance() {
 func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	if why := r.refusal(); why != nil {
 		r.mail.close()
+		r.supply.close()
 		r.loseHeld(why)
 		r.refuseAll(why)
 		return 0
 	}
+	if r.supply.frozen() {
+		r.letters, r.ticks = r.mail.take(r.letters), 0
+		return 0
+	}
 	r.retryHeld()
+	r.supply.take()
 	r.letters = r.mail.take(r.letters)
 	for i := range r.letters {
 		if r.halted == nil {
@@ -71,10 +78,6 @@ func (r *replica) receive(l *letter, p *plan) (cost int) {
 		r.unreachable(l.from)
 		return 0
 	}
-	if l.body != nil {
-		r.takePayload(l)
-		return 0
-	}
 	if l.m == nil {
 		r.hush(l)
 		return 0
@@ -87,6 +90,9 @@ func (r *replica) receive(l *letter, p *plan) (cost int) {
 	r.wake()
 	switch l.m.GetType() {
 	case raftpb.MsgApp:
+		if r.supply.install != nil {
+			return 0 // a snapshot takes the place of what it would be appended to
+		}
 		return r.offer(*l, p)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 		r.heardOf(l, l.m.GetType() == raftpb.MsgAppResp)
@@ -105,6 +111,7 @@ func (r *replica) giveTicks() {
 	}
 	r.gate.now += n
 	r.gate.room.ticked(n)
+	r.supply.ticked(n)
 	r.hard.full = false
 	r.blocked = false
 	for range min(n, 2) {
@@ -162,7 +169,7 @@ func (r *replica) takeReady(rd *raft.Ready, p *plan) {
 
 // canWrite reports whether the next round has something to do.
 func (r *replica) canWrite() bool {
-	if r.halted != nil || r.stopping || r.gone {
+	if r.halted != nil || r.stopping || r.gone || r.supply.frozen() {
 		return false
 	}
 	if r.next < len(r.pending) && !r.stuck && !r.blocked && len(r.held) == 0 {

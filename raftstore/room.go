@@ -61,6 +61,8 @@ const (
 	roomAskLargeAgain = 20
 	// roomAskBytes and payloadRefsMax bound the bodies asked for and not yet here.
 	roomAskBytes = 1 << 20
+	// roomLooseCost is what a body of unknown length is reckoned at.
+	roomLooseCost = 16 << 10
 )
 
 // roomItem is one ref: what came of it and who needs it.
@@ -83,8 +85,9 @@ type roomItem struct {
 
 // roomNeed is an entry's claim on a body.
 type roomNeed struct {
-	index   Index // of the entry, the lowest that asked
+	index   Index // of the entry, the lowest that asked; or of the snapshot
 	body    segment.Commit
+	loose   bool   // of a snapshot that is being installed, in no entry: an inline one has no length and no digest
 	since   uint64 // tick of the first asking
 	touched uint64 // tick of the last
 	asked   bool
@@ -157,6 +160,38 @@ func (r *room) claim(it *roomItem, i Index, c segment.Commit) bool {
 	return true
 }
 
+// want asks for a body that no entry names: a snapshot, as of index i, holds it. It is asked for at once, as long as it is
+// wanted again and again.
+func (r *room) want(i Index, c segment.Commit) {
+	it := r.items[c.Ref]
+	if it == nil {
+		it = &roomItem{ref: c.Ref, came: r.tick}
+		r.items[c.Ref] = it
+		r.needed.push(it)
+	}
+	fresh := it.need == nil
+	r.claim(it, i, c)
+	if fresh {
+		it.need.loose, it.need.next = true, r.tick
+	}
+}
+
+// came reports whether something came of a ref.
+func (r *room) came(ref BodyRef) bool {
+	it := r.items[ref]
+	return it != nil && it.arrived()
+}
+
+// giveLoose moves a body that was wanted into a batch; false if it has not come.
+func (r *room) giveLoose(ref BodyRef, a *wal.Append) bool {
+	it := r.items[ref]
+	if it == nil || !it.arrived() {
+		return false
+	}
+	r.hand(it, a)
+	return true
+}
+
 // proves says whether what came is the body that a commit record names.
 func (it *roomItem) proves(c segment.Commit) bool {
 	switch {
@@ -192,21 +227,26 @@ func (r *room) give(e *segment.Entry, a *wal.Append) {
 		if it == nil {
 			return nil
 		}
-		switch {
-		case it.inline:
-			a.Bodies = append(a.Bodies, wal.Body{Ref: it.ref, Payload: it.payload})
-		case it.file != nil:
-			a.Large = append(a.Large, it.file)
-			it.file = nil
-		case it.settled != 0:
-			a.Voids = append(a.Voids, wal.Void{Ref: it.ref, Settled: it.settled})
-		}
-		r.remove(it)
+		r.hand(it, a)
 		return nil
 	})
 	if err != nil {
 		panic("bug: raftstore: an entry that was ready can't be read: " + err.Error())
 	}
+}
+
+// hand moves what came into a batch, and lets go of it.
+func (r *room) hand(it *roomItem, a *wal.Append) {
+	switch {
+	case it.inline:
+		a.Bodies = append(a.Bodies, wal.Body{Ref: it.ref, Payload: it.payload})
+	case it.file != nil:
+		a.Large = append(a.Large, it.file)
+		it.file = nil
+	case it.settled != 0:
+		a.Voids = append(a.Voids, wal.Void{Ref: it.ref, Settled: it.settled})
+	}
+	r.remove(it)
 }
 
 // putBody takes an inline body whose bytes have the digest. It is false if the body was not taken.
@@ -242,7 +282,7 @@ func (r *room) put(it *roomItem) bool {
 	if old == nil && it.ref.Term < r.floor || old != nil && old.arrived() {
 		return false
 	}
-	if old != nil && !it.proves(old.need.body) {
+	if old != nil && !it.proves(old.need.body) && !(old.need.loose && it.inline && !old.need.body.Large) {
 		r.wrong[it.from]++
 		r.putAbsent(it.ref)
 		return false

@@ -70,10 +70,10 @@ func (r *room) asks(leader NodeID, others []NodeID) []ask {
 		if n.body.Large {
 			n.next = r.tick + roomAskLargeAgain
 		} else {
-			bytes += n.body.Length
+			bytes += n.cost()
 		}
 		open++
-		list = addAsk(list, to, want{Index: n.index, Body: n.body})
+		list = addAsk(list, to, want{Index: n.index, Body: n.body, Unproved: n.loose && !n.body.Large})
 	}
 	return list
 }
@@ -84,11 +84,19 @@ func (r *room) outstanding() (n int, bytes int64) {
 		if it.need.asked && !it.arrived() && r.tick < it.need.next {
 			n++
 			if !it.need.body.Large {
-				bytes += it.need.body.Length
+				bytes += it.need.cost()
 			}
 		}
 	}
 	return n, bytes
+}
+
+// cost is what the answer to a request may bring, in bytes.
+func (n *roomNeed) cost() int64 {
+	if n.loose {
+		return roomLooseCost
+	}
+	return n.body.Length
 }
 
 // whom is the one whose turn it is.

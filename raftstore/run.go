@@ -36,6 +36,7 @@ func (h *Host) Start() {
 		}
 	})
 	h.pool.spawn(&h.done)
+	h.far.pool.spawn(&h.done)
 }
 
 // run does rounds while there is work and sleeps while there is none.
@@ -77,7 +78,7 @@ func sortSeats(list []*seat) {
 }
 
 // pool runs slow jobs: on at most limit goroutines that live while there is work, or inline in the
-// order of submission when stepped. Each group has at most one job, so the queue is bounded by them.
+// order of submission when stepped. A group has a few jobs at most, so the queue is bounded by them.
 type pool struct {
 	limit int
 

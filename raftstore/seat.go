@@ -68,6 +68,7 @@ type seat struct {
 	seated   bool // in the shard's list of all, at place
 	place    int
 	flushing bool // in the shard's flushing list
+	expects  bool // a flush of what is no entry would be news
 	awake    bool // in the shard's awake list
 	idle     int  // ticks without work
 	snap     snapshotState

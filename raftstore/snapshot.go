@@ -121,11 +121,16 @@ func (o *seat) endSnapshot() {
 func (o *seat) retain(c segment.Commit) {
 	o.log.Retain(c.Ref)
 	if c.Large {
-		if o.snap.large == nil {
-			o.snap.large = make(map[BodyRef]int64)
-		}
-		o.snap.large[c.Ref] = c.Length
+		o.noteLarge(c)
 	}
+}
+
+// noteLarge notes how much space a large body takes.
+func (o *seat) noteLarge(c segment.Commit) {
+	if o.snap.large == nil {
+		o.snap.large = make(map[BodyRef]int64)
+	}
+	o.snap.large[c.Ref] = c.Length
 }
 
 // Release implements Group.
