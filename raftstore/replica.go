@@ -131,7 +131,10 @@ func (r *replica) NewBody(n int64) (BodyWriter, error) {
 }
 
 // leads reports whether this replica leads and has applied an entry of its term.
-func (r *replica) leads() bool { return r.lead.Load() != nil }
+func (r *replica) leads() bool {
+	lead := r.lead.Load()
+	return lead != nil && lead.term == r.term
+}
 
 // guard calls raft. A read of the log that failed meanwhile halts the replica: raft is not used any more.
 func (r *replica) guard(call func()) (ok bool) {
