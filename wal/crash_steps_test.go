@@ -49,13 +49,19 @@ func (w *world) confChange() error {
 }
 
 // tombstonesAlone appends tombstones without an entry: for a body that never comes, and for one that is
-// here and that an earlier entry names, which stays.
+// here and that a committed entry names, which stays.
 func (w *world) tombstonesAlone() error {
 	if w.commit == 0 {
 		return nil
 	}
 	a := &Append{Voids: []Void{{w.newCommit(1, false).Ref, w.commit}}}
-	if list := w.now().commits(); len(list) > 0 {
+	list := w.now().live
+	for _, e := range w.now().entries {
+		if e.mark.Index <= w.commit {
+			list = append(list[:len(list):len(list)], e.commits...)
+		}
+	}
+	if len(list) > 0 {
 		a.Voids = append(a.Voids, Void{list[w.rng.IntN(len(list))].Ref, w.commit})
 	}
 	return w.append(a)

@@ -12,6 +12,7 @@ import (
 
 // TestReadersBesideOwner reads bodies on several goroutines while the owner appends, rolls, seals and
 // trims on real files, its jobs on another goroutine: a body is right, or absent once it was released.
+// Every 40th stays for ever, and is copied forward.
 func TestReadersBesideOwner(t *testing.T) {
 	smallSegments(t, 32<<10)
 	s := realStore(t, t.TempDir())
@@ -86,6 +87,9 @@ func TestReadersBesideOwner(t *testing.T) {
 	if first := l.First(); first == 1 {
 		t.Error("nothing was trimmed")
 	}
+	if l.holderOf(segment.BodyRef{Term: 1, Seq: 40}) < 5 {
+		t.Error("nothing was compacted")
+	}
 	must(t, s.Close())
 }
 
@@ -111,10 +115,14 @@ func takeSnapshot(t *testing.T, l *Log, i segment.Index, released *atomic.Uint64
 	must(t, l.Advance())
 	from := released.Swap(uint64(i))
 	for seq := from + 1; seq <= uint64(i); seq++ {
-		l.Release(segment.BodyRef{Term: 1, Seq: seq})
+		if !stays(seq) {
+			l.Release(segment.BodyRef{Term: 1, Seq: seq})
+		}
 	}
 	l.Trim()
 }
+
+func stays(seq uint64) bool { return seq%40 == 0 }
 
 func readOne(t *testing.T, l *Log, rng *rand.Rand, last uint64, released *atomic.Uint64) {
 	if last == 0 {
@@ -122,8 +130,18 @@ func readOne(t *testing.T, l *Log, rng *rand.Rand, last uint64, released *atomic
 	}
 	seq := 1 + rng.Uint64N(last)
 	err := checkOne(l, commitOf(segment.BodyRef{Term: 1, Seq: seq}, 300, false))
-	if err != nil && (!errors.Is(err, ErrAbsent) || seq > released.Load()) {
+	if err != nil && (!errors.Is(err, ErrAbsent) || seq > released.Load() || stays(seq)) {
 		t.Errorf("body %d: %v", seq, err)
 	}
 	l.Stats()
+}
+
+// holderOf is the segment in which the newest copy of a body stands.
+func (l *Log) holderOf(ref segment.BodyRef) segment.Number {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, err := l.holderLocked(ref); err == nil && s != nil {
+		return s.file.Segment
+	}
+	return 0
 }
