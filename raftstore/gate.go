@@ -27,6 +27,8 @@ const (
 	gateLettersMax = 64
 	gateBytesMax   = 1 << 20
 	gateTicksMax   = 10
+	// gateFeedMax bounds the entries whose bodies are asked for at a time.
+	gateFeedMax = 64
 )
 
 // entryCost is what an entry takes in the log with the bodies that it names, at most.
@@ -121,11 +123,11 @@ func (r *replica) fitting(m *raftpb.Message) (n int, cost int64, why error) {
 		return 0, 0, wal.ErrNotReady
 	}
 	cost = segment.BatchOverhead + segment.SizeOf(8)
-	for _, e := range m.GetEntries() {
+	for k, e := range m.GetEntries() {
 		one := int64(0)
 		if !r.has(e) {
-			s := fromRaftEntry(e)
-			if !off.gate && !r.gate.room.ready(&s) {
+			if !r.fed(e) {
+				r.feed(m.GetEntries()[k:])
 				break
 			}
 			one = entryCost(e)
@@ -144,6 +146,21 @@ func (r *replica) fitting(m *raftpb.Message) (n int, cost int64, why error) {
 		return 0, 0, err
 	}
 	return n, cost, nil
+}
+
+// fed reports whether every body that an entry names is here; what is missing is asked for.
+func (r *replica) fed(e *raftpb.Entry) bool {
+	s := fromRaftEntry(e)
+	return off.gate || r.gate.room.ready(&s)
+}
+
+// feed asks for what the entries behind one that has to wait are missing, so that they wait together.
+func (r *replica) feed(entries []*raftpb.Entry) {
+	for _, e := range entries[:min(len(entries), gateFeedMax)] {
+		if !r.has(e) {
+			r.fed(e)
+		}
+	}
 }
 
 // notReserved takes note of why there is no room.

@@ -52,8 +52,8 @@ func (h *Host) Step() bool {
 }
 
 // Tick lets time pass by one tick (100 ms by convention): replicas hear of it, and groups that did nothing
-// for a while give their descriptors back. Heartbeats of the ticks before are sent. It never blocks, and its cost does not grow with the number of idle groups.
-// Start calls it by itself.
+// for a while give their descriptors back. Heartbeats of the ticks before are sent. It never blocks, and
+// its cost does not grow with the number of idle groups. Start calls it by itself.
 func (h *Host) Tick() {
 	if h.o.Transport != nil {
 		h.beats.send(h.o.Transport)

@@ -28,9 +28,9 @@ type HostOptions struct {
 	// Transport reaches the other nodes; without it no replicated group can be opened.
 	Transport Transport
 	// ElectionTicks is after how many ticks without its leader a replica calls an election, spread to twice that;
-	// 15 if zero. HeartbeatTicks is how often a leader is heard; 2 if zero. One setting for all groups of a
-	// node (T-55), and the same on all nodes.
-	ElectionTicks  int
+	// 15 if zero. One setting for all groups of a node (T-55), and the same on all nodes.
+	ElectionTicks int
+	// HeartbeatTicks is after how many ticks a leader is heard again; 2 if zero. One setting like ElectionTicks.
 	HeartbeatTicks int
 	// Transfers is how many snapshots and large bodies that were asked for this node sends at a time; 2 if zero.
 	// TransferBytes is how many bytes of them it sends a second; 64 MiB if zero.

@@ -24,16 +24,15 @@ type raftLog struct {
 	conf *config
 	hard wal.HardState // at opening
 	hint Index         // of the commit index, at opening
+	// failed is why a read failed. Raft has no way to pass an error on and panics with it; replica.guard, where the shard
+	// called raft, catches that.
+	failed error
 }
 
 var _ raft.Storage = (*raftLog)(nil)
 
 // recentBytes bounds the entries that a replica keeps in memory until they are applied, in bytes of their data.
 const recentBytes = 1 << 20
-
-// readFailure is what a read that failed is turned into: raft has no way to pass an error on, so it is thrown through
-// raft and caught where the shard called it (replica.guard).
-type readFailure struct{ err error }
 
 // InitialState implements raft.Storage.
 func (l *raftLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
@@ -52,7 +51,7 @@ func (l *raftLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	}
 	entries, err := l.log.Entries(Index(lo), Index(hi), int64(min(maxSize, raftMessageBytes)))
 	if err != nil {
-		return nil, raftError(err)
+		return nil, l.raftError(err)
 	}
 	list := make([]*raftpb.Entry, 0, len(entries))
 	for i := range entries {
@@ -132,7 +131,7 @@ func (l *raftLog) forget() { l.recent, l.bytes = nil, 0 }
 // Term implements raft.Storage.
 func (l *raftLog) Term(i uint64) (uint64, error) {
 	t, err := l.log.Term(Index(i))
-	return uint64(t), raftError(err)
+	return uint64(t), l.raftError(err)
 }
 
 // FirstIndex implements raft.Storage.
@@ -154,7 +153,7 @@ func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
 }
 
 // raftError is an error of the log as raft knows it.
-func raftError(err error) error {
+func (l *raftLog) raftError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -163,7 +162,8 @@ func raftError(err error) error {
 	case errors.Is(err, wal.ErrAbsent):
 		return raft.ErrUnavailable
 	}
-	panic(readFailure{err})
+	l.failed = err
+	return err
 }
 
 func toRaft(e *segment.Entry) *raftpb.Entry {
@@ -196,11 +196,11 @@ func (quietLogger) Info(...any)             {}
 func (quietLogger) Infof(string, ...any)    {}
 func (quietLogger) Warning(...any)          {}
 func (quietLogger) Warningf(string, ...any) {}
-func (quietLogger) Fatal(v ...any)          { panic("bug: raft: " + fmt.Sprint(v...)) }
+func (quietLogger) Fatal(v ...any)          { panic("bug: raftstore: raft: " + fmt.Sprint(v...)) }
 func (quietLogger) Fatalf(f string, v ...any) {
-	panic("bug: raft: " + fmt.Sprintf(f, v...))
+	panic("bug: raftstore: raft: " + fmt.Sprintf(f, v...))
 }
-func (quietLogger) Panic(v ...any) { panic("bug: raft: " + fmt.Sprint(v...)) }
+func (quietLogger) Panic(v ...any) { panic("bug: raftstore: raft: " + fmt.Sprint(v...)) }
 func (quietLogger) Panicf(f string, v ...any) {
-	panic("bug: raft: " + fmt.Sprintf(f, v...))
+	panic("bug: raftstore: raft: " + fmt.Sprintf(f, v...))
 }

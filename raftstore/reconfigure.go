@@ -17,7 +17,7 @@ func (r *replica) Reconfigure(c Change) error {
 	if err := r.in.refusal(); err != nil {
 		return err
 	}
-	if !r.leads() {
+	if r.lead.Load() == nil {
 		return r.notLeader()
 	}
 	r.mu.Lock()
@@ -56,7 +56,8 @@ func (r *replica) judge(c *Change, st *Status) (begin bool, err error) {
 			return false, nil
 		}
 		if _, up := r.host.epochOf(rep.Committed[i].Node); !up {
-			return refuse("node %d, which holds replica %d, can't be reached", uint64(rep.Committed[i].Node), uint64(c.TransferTo))
+			return refuse("node %d, which holds replica %d, can't be reached", uint64(rep.Committed[i].Node),
+				uint64(c.TransferTo))
 		}
 		return true, nil
 	}
@@ -107,8 +108,8 @@ func (r *replica) unfit(m Member, st *Status) string {
 		return fmt.Sprintf("replica %d on node %d is not caught up: it holds entry %d of %d; wait until it is",
 			uint64(m.Replica), uint64(m.Node), uint64(p.Match), uint64(st.Marks.Written))
 	}
-	return fmt.Sprintf("replica %d on node %d is to vote and holds nothing yet; add it as a learner first, and promote it "+
-		"when it is caught up", uint64(m.Replica), uint64(m.Node))
+	return fmt.Sprintf("replica %d on node %d is to vote and holds nothing yet; add it as a learner first, and promote "+
+		"it when it is caught up", uint64(m.Replica), uint64(m.Node))
 }
 
 // pendingIn reports whether a change is under way.

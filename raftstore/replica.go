@@ -139,12 +139,9 @@ func (r *replica) leads() bool {
 // guard calls raft. A read of the log that failed meanwhile halts the replica: raft is not used any more.
 func (r *replica) guard(call func()) (ok bool) {
 	defer func() {
-		if v := recover(); v != nil {
-			f, is := v.(readFailure)
-			if !is {
-				panic(v)
-			}
-			r.halt(f.err)
+		if r.store.failed != nil { // any other panic is a defect, and stays one
+			_ = recover()
+			r.halt(r.store.failed)
 		}
 	}()
 	call()
@@ -167,6 +164,7 @@ func (r *replica) resign() {
 	r.supply.pushTo.Store(nil)
 	r.host.far.pushes.stop(r.id) // a change of leadership ends every stream of a body
 	if r.halted == nil {
+		r.tellRole()
 		r.refuseAll(r.notLeader())
 	}
 }

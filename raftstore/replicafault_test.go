@@ -155,8 +155,8 @@ func TestConflict(t *testing.T) {
 		old.must(put(fmt.Sprint("lost", i), "x"), note("lost"))
 		c.pump(func(n *node) bool { return n != victim })
 	}
-	if st := victim.kvs[1].group.Status(); st.Marks.Written < old.now().Written || st.Marks.Flushed >= st.Marks.Written {
-		t.Fatalf("the follower has %+v, its leader %+v", st.Marks, old.now())
+	if st := victim.kvs[1].group.Status().Marks; st.Written < old.now().Written || st.Flushed >= st.Written {
+		t.Fatalf("the follower has %+v, its leader %+v", st, old.now())
 	}
 	c.cut[[2]NodeID{lead.id, victim.id}] = true
 	c.cut[[2]NodeID{victim.id, lead.id}] = true
@@ -257,7 +257,7 @@ func TestVoteIsDurable(t *testing.T) {
 	}
 }
 
-// Two followers that lack a body do not acknowledge its entry, and when the leader that had it is gone they elect one of
+// Two followers that lack a body do not acknowledge its entry, and when its leader is gone they elect one of
 // them and go on without it: it was committed nowhere (T-45).
 func TestFollowersWithoutBody(t *testing.T) {
 	c, lead := threeNodes(t, 5)

@@ -85,7 +85,7 @@ func runHistory(t *testing.T, seed uint64) {
 		}
 	}
 	h.heal()
-	t.Logf("%d entries, %d confirmed, %d proofs, term %d", len(h.entries), len(h.confirmed), h.proofs, h.leads(1).kvs[1].term)
+	t.Logf("%d entries, %d confirmed, %d proofs", len(h.entries), len(h.confirmed), h.proofs)
 }
 
 // serve opens the replica of a node and watches what it says.

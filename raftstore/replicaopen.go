@@ -79,7 +79,8 @@ func (g *Genesis) check(self ReplicaID) error {
 		return fmt.Errorf("%w: %w", errGenesis, err)
 	}
 	if g.Term == 0 || g.Index == 0 {
-		return fmt.Errorf("%w: at term %d and index %d, both have to be at least 1", errGenesis, uint64(g.Term), uint64(g.Index))
+		return fmt.Errorf("%w: at term %d and index %d, both have to be at least 1", errGenesis, uint64(g.Term),
+			uint64(g.Index))
 	}
 	for _, m := range g.Members {
 		if m.Replica == self {

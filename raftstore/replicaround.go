@@ -152,7 +152,6 @@ func (r *replica) takeReady(rd *raft.Ready, p *plan) {
 		r.hard.set(wal.HardState{Term: r.term, Vote: rd.HardState.GetVote()})
 	}
 	if lead := r.lead.Load(); lead != nil && (r.soft.RaftState != raft.StateLeader || lead.term != r.term) {
-		r.tellRole()
 		r.resign()
 	}
 	for _, m := range rd.Messages {
