@@ -50,10 +50,10 @@ type MemberStatus struct {
 
 // MemberLive is a node as those who were asked see it.
 type MemberLive struct {
-	Reached  bool   `json:"reached"` // it answered
-	Why      string `json:"why"`     // it did not, "" if it did
-	Replicas int    `json:"replicas"`
-	Leads    int    `json:"leads"` // groups; those it owns too
+	Reached  bool   `json:"reached"`  // it answered
+	Why      string `json:"why"`      // it did not, "" if it did
+	Replicas int    `json:"replicas"` // of queues
+	Leads    int    `json:"leads"`    // groups; those it owns too
 }
 
 // NodeVerb is what a change of the members does.

@@ -13,13 +13,7 @@ var nodes = kind{
 	list:  "NodeList",
 	count: func(r *Registry) int { return len(r.Nodes) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Nodes[i].Metadata },
-	view: func(s *sight, i int) any {
-		m := s.reg.Nodes[i]
-		if s.k != nil {
-			m.Live = s.k.live(m.Metadata.UID)
-		}
-		return &m
-	},
+	view:  func(s *sight, i int) any { return s.member(s.reg.Nodes[i]) },
 }
 
 // NodeRequest is what a client sends to add a node.

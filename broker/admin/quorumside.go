@@ -338,8 +338,11 @@ func (c *Cluster) live(number uint64) *MemberLive {
 	if f == nil {
 		return &MemberLive{Why: "nobody asked it"}
 	}
-	l := &MemberLive{Reached: f.Why == "", Why: f.Why, Replicas: len(f.Groups)}
+	l := &MemberLive{Reached: f.Why == "", Why: f.Why}
 	for i := range f.Groups {
+		if f.Groups[i].ID != controlID {
+			l.Replicas++
+		}
 		if r := f.Groups[i].Role; r == RoleLeader || r == RoleOwner {
 			l.Leads++
 		}

@@ -1,19 +1,29 @@
 package admin
 
-import "weida/broker/control"
+import (
+	"sync"
+
+	"weida/broker/control"
+)
 
 // sight is the registry with what is known of the queues as they run: by this node, and by the others if there are some.
 type sight struct {
 	node Node
 	reg  Registry
 	led  map[uint64]*view // by uid; nil where there is no other node, or none was asked
-	k    *Cluster
+	k    *Cluster         // nil likewise
+	// alone is what this node knows; nil where nobody was to be asked.
+	alone func() *Cluster
 }
 
 // look asks the other nodes for what they lead. Without a call nobody is asked: an answer to a change does not wait.
 func (h *handler) look(c *call, reg Registry) *sight {
 	s := &sight{node: h.node, reg: reg}
-	if c == nil || len(reg.Nodes) < 2 {
+	if c == nil {
+		return s
+	}
+	if len(reg.Nodes) < 2 {
+		s.alone = sync.OnceValue(func() *Cluster { return h.cluster(c, false) })
 		return s
 	}
 	s.k = h.cluster(c, true)
@@ -23,6 +33,17 @@ func (h *handler) look(c *call, reg Registry) *sight {
 		s.led[v.id] = v
 	}
 	return s
+}
+
+// member is a node as it is answered.
+func (s *sight) member(m Member) *Member {
+	switch {
+	case s.k != nil:
+		m.Live = s.k.live(m.Metadata.UID)
+	case s.alone != nil:
+		m.Live = s.alone().live(m.Metadata.UID)
+	}
+	return &m
 }
 
 // queue is one as it is answered.

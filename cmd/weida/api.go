@@ -13,22 +13,27 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"weida/broker/admin"
 	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
 )
 
-// api speaks to the admin address of a node.
+// api speaks to the admin addresses of nodes: to one, and to the next where nothing listens there.
 type api struct {
-	base string // http://HOST:PORT
-	http *http.Client
+	bases []string // http://HOST:PORT; the first one is spoken to
+	http  *http.Client
 }
+
+// base is the address that is spoken to.
+func (a *api) base() string { return a.bases[0] }
 
 const (
 	// apiPatience bounds one request; a node answers a change within 30 s.
@@ -37,6 +42,9 @@ const (
 	apiAnswerMax = 64 << 20
 	apiPage      = 1000
 )
+
+// asking is the method of a request that changes nothing though it has a body.
+const asking = "ASK"
 
 // kindInfo is how a kind is written on the command line, in paths and in manifests.
 type kindInfo struct {
@@ -49,9 +57,12 @@ var kinds = []kindInfo{
 	{control.KindConnector, "connector", "connectors"},
 }
 
+// nodeKind is that of the members, which are listed as resources are and changed by verbs of their own.
+var nodeKind = kindInfo{admin.KindNode, "node", "nodes"}
+
 // kindOf is how a kind is written; a kind that this version does not know is written as it is.
 func kindOf(kind control.Kind) kindInfo {
-	for _, k := range kinds {
+	for _, k := range append([]kindInfo{nodeKind}, kinds...) {
 		if k.kind == kind {
 			return k
 		}
@@ -65,8 +76,10 @@ type item struct {
 	Metadata control.Metadata `json:"metadata"`
 	Spec     json.RawMessage  `json:"spec"`
 	Status   control.Status   `json:"status"`
-	Live     *liveItem        `json:"live"`
+	Live     *liveItem        `json:"-"` // of a queue
 	Changed  bool             `json:"changed"`
+
+	Leader string // of a queue: the name of the node, "" if it is not known
 
 	raw  json.RawMessage // the whole, as it came
 	made bool            // by the request that it answers
@@ -153,21 +166,28 @@ func adminOf(cmd *cobra.Command) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
+	bases := append([]string{c.Admin}, c.Admins...)
 	if c.Admin == "" {
+		bases = c.Admins
+	}
+	if len(bases) == 0 {
 		return nil, &exitError{statusUnreachable, fmt.Errorf("%s has no `admin: http://HOST:PORT`, so there is no address "+
 			"to go to with resources; nothing was sent; add the line, or start the node once more with `%s dev`",
 			path, self())}
 	}
-	u, err := url.Parse(c.Admin)
-	if err != nil || u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
-		return nil, fmt.Errorf("%s: admin: %q is not an address of the form http://HOST:PORT; nothing was sent",
-			path, c.Admin)
+	for i, base := range bases {
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+			return nil, fmt.Errorf("%s: admin: %q is not an address of the form http://HOST:PORT; nothing was sent",
+				path, base)
+		}
+		bases[i] = "http://" + u.Host
 	}
-	return newAPI("http://" + u.Host), nil
+	return newAPI(slices.Compact(bases)...), nil
 }
 
-func newAPI(base string) *api {
-	return &api{base: base, http: &http.Client{
+func newAPI(bases ...string) *api {
+	return &api{bases: bases, http: &http.Client{
 		Timeout:   apiPatience,
 		Transport: &http.Transport{}, // no proxy: the address is on this machine
 		// What answers with another address is no node.
@@ -190,40 +210,50 @@ func (a *api) get(ctx context.Context, k kindInfo, name string) (*item, error) {
 
 // list reads all resources of a kind, sorted by name, in pages.
 func (a *api) list(ctx context.Context, k kindInfo) (items []*item, err error) {
+	items, _, err = a.listAt(ctx, k)
+	return items, err
+}
+
+// listAt is list, and the version behind which a watch tells of everything that may be missing in it.
+func (a *api) listAt(ctx context.Context, k kindInfo) (items []*item, at uint64, err error) {
 	q := url.Values{"limit": {strconv.Itoa(apiPage)}}
-	for {
+	for first := true; ; first = false {
 		b, _, err := a.do(ctx, http.MethodGet, k.path(""), q, nil)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		var page struct {
-			Items []json.RawMessage `json:"items"`
-			Next  string            `json:"next"`
+			Version uint64            `json:"resourceVersion"`
+			Items   []json.RawMessage `json:"items"`
+			Next    string            `json:"next"`
 		}
 		if err := json.Unmarshal(b, &page); err != nil {
-			return nil, a.strange(err)
+			return nil, 0, a.strange(err)
+		}
+		if first {
+			at = page.Version
 		}
 		for _, raw := range page.Items {
 			it, err := newItem(raw)
 			if err != nil {
-				return nil, a.strange(err)
+				return nil, 0, a.strange(err)
 			}
 			items = append(items, it)
 		}
 		if page.Next == "" || len(page.Items) == 0 {
-			return items, nil
+			return items, at, nil
 		}
 		q.Set("after", page.Next)
 	}
 }
 
 // put applies a resource, or creates it; expected is nil for "whatever stands".
-func (a *api) put(ctx context.Context, m *manifest, verb control.Verb, expected *uint64) (*item, error) {
+func (a *api) put(ctx context.Context, m *manifest, verb control.Verb, expected *uint64, dry bool) (*item, error) {
 	body, err := m.body()
 	if err != nil {
 		return nil, err
 	}
-	q := url.Values{}
+	q := dryQuery(dry)
 	if expected != nil {
 		q.Set("expectedVersion", strconv.FormatUint(*expected, 10))
 	}
@@ -235,9 +265,9 @@ func (a *api) put(ctx context.Context, m *manifest, verb control.Verb, expected 
 
 // remove asks for a deletion; drain is nil for the spec's own deadline.
 func (a *api) remove(ctx context.Context, k kindInfo, name string, drain *time.Duration,
-	expected *uint64,
+	expected *uint64, dry bool,
 ) (*item, error) {
-	q := url.Values{}
+	q := dryQuery(dry)
 	if drain != nil {
 		q.Set("drainDeadline", drain.String())
 	}
@@ -245,6 +275,14 @@ func (a *api) remove(ctx context.Context, k kindInfo, name string, drain *time.D
 		q.Set("expectedVersion", strconv.FormatUint(*expected, 10))
 	}
 	return a.item(ctx, http.MethodDelete, k.path(name), q, nil)
+}
+
+// dryQuery asks for what would be, if dry.
+func dryQuery(dry bool) url.Values {
+	if dry {
+		return url.Values{"dryRun": {"1"}}
+	}
+	return url.Values{}
 }
 
 func (a *api) item(ctx context.Context, method, path string, q url.Values, body []byte) (*item, error) {
@@ -266,6 +304,21 @@ func (it *item) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plain)(it)); err != nil {
 		return err
 	}
+	if it.Kind == control.KindQueue {
+		var run struct {
+			Live   *liveItem `json:"live"`
+			Status struct {
+				Leader string `json:"leader"`
+			} `json:"status"`
+		}
+		if err := json.Unmarshal(b, &run); err != nil {
+			return err
+		}
+		it.Live, it.Leader = run.Live, run.Status.Leader
+		if it.Leader == "" && it.Live != nil {
+			it.Leader = it.Live.Leader // of a node of an earlier version
+		}
+	}
 	it.raw = bytes.Clone(b)
 	return nil
 }
@@ -282,23 +335,56 @@ func newItem(b []byte) (*item, error) {
 }
 
 // do sends one request and reads its answer. What may have been done is never called refused or
-// unreachable: it is indeterminate.
-func (a *api) do(ctx context.Context, method, path string, q url.Values, body []byte) ([]byte, int, error) {
-	target := a.base + path
+// unreachable: it is indeterminate. Where nothing listens the next address is tried.
+func (a *api) do(ctx context.Context, method, path string, q url.Values, body []byte) (b []byte, status int, err error) {
+	for range a.bases {
+		b, status, err = a.once(ctx, method, path, q, body)
+		var unreachable *endpoint.UnreachableError
+		if !errors.As(err, &unreachable) || !nothingThere(err) {
+			break
+		}
+		a.bases = append(a.bases[1:], a.bases[0])
+	}
+	return b, status, err
+}
+
+// nothingThere says that a request was never sent.
+func nothingThere(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// send sends a request to the address that is spoken to.
+func (a *api) send(ctx context.Context, c *http.Client, method, path string, q url.Values, body []byte) (
+	*http.Response, error,
+) {
+	target := a.base() + path
 	if len(q) > 0 {
 		target += "?" + q.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	sent := method
+	if method == asking {
+		sent = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, sent, target, bytes.NewReader(body))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if method != http.MethodGet {
 		req.Header.Set("X-Weida", "1")
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := a.http.Do(req)
+	res, err := c.Do(req)
 	if err != nil {
-		return nil, 0, a.unanswered(method, err)
+		return nil, a.unanswered(method, err)
+	}
+	return res, nil
+}
+
+func (a *api) once(ctx context.Context, method, path string, q url.Values, body []byte) ([]byte, int, error) {
+	res, err := a.send(ctx, a.http, method, path, q, body)
+	if err != nil {
+		return nil, 0, err
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end, or of no more use
 	b, err := io.ReadAll(io.LimitReader(res.Body, apiAnswerMax+1))
@@ -311,15 +397,20 @@ func (a *api) do(ctx context.Context, method, path string, q url.Values, body []
 	if res.StatusCode/100 == 2 {
 		return bytes.TrimSpace(b), res.StatusCode, nil
 	}
+	return nil, res.StatusCode, a.refusal(method, res.Status, res.StatusCode, b)
+}
+
+// refusal is what a node answered instead of a result.
+func (a *api) refusal(method, text string, status int, b []byte) error {
 	refused := &apiError{}
 	if json.Unmarshal(b, refused) == nil && refused.Code != "" && refused.Message != "" {
-		return nil, res.StatusCode, refused
+		return refused
 	}
-	err = a.strange(fmt.Errorf("%s", res.Status))
-	if res.StatusCode/100 == 5 {
+	err := a.strange(fmt.Errorf("%s", text))
+	if status/100 == 5 {
 		err = a.unsure(method, err)
 	}
-	return nil, res.StatusCode, err
+	return err
 }
 
 // unanswered tells "never sent" from "sent, and nobody knows".
@@ -333,7 +424,7 @@ func (a *api) unanswered(method string, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	unreachable := &endpoint.UnreachableError{Addr: a.base, Err: err}
+	unreachable := &endpoint.UnreachableError{Addr: a.base(), Err: err}
 	if dial {
 		return unreachable
 	}
@@ -343,12 +434,12 @@ func (a *api) unanswered(method string, err error) error {
 // strange is an answer that no node gives.
 func (a *api) strange(err error) error {
 	return &exitError{statusUnreachable, fmt.Errorf("what answers at %s is no weida node of this version: %w; "+
-		"nothing was changed; correct `admin` in the context file", a.base, err)}
+		"nothing was changed; correct `admin` in the context file", a.base(), err)}
 }
 
 // unsure makes an error of a request that changes something indeterminate.
 func (a *api) unsure(method string, err error) error {
-	if method == http.MethodGet {
+	if method == http.MethodGet || method == asking {
 		return err
 	}
 	return &wire.Error{Code: wire.MutationIndeterminate, Detail: strings.TrimSuffix(err.Error(), ".")}

@@ -69,13 +69,15 @@ type putOptions struct {
 	verb     control.Verb
 	expected *uint64
 	wait     bool
+	dry      bool
 }
 
 // putFlags adds --expected-version and --wait.
 func putFlags(cmd *cobra.Command, verb control.Verb) func() putOptions {
 	expected := expectedFlag(cmd)
 	wait := cmd.Flags().Bool("wait", false, "return when what is wanted is done")
-	return func() putOptions { return putOptions{verb, expected(), *wait} }
+	dry := dryFlag(cmd)
+	return func() putOptions { return putOptions{verb, expected(), *wait && !*dry, *dry} }
 }
 
 // putAll asks for every resource in order and answers for each.
@@ -94,11 +96,11 @@ func putAll(cmd *cobra.Command, all []*manifest, o putOptions, asJSON bool) erro
 		if cmd.Context().Err() != nil {
 			break
 		}
-		it, err := a.put(cmd.Context(), m, o.verb, o.expected)
+		it, err := a.put(cmd.Context(), m, o.verb, o.expected, o.dry)
 		if err != nil {
 			err = addVersions(err, o.expected, m.version)
 		}
-		if !r.tell(m.kind, m.name, outcomeOf(it), it, err) {
+		if !r.tell(m.kind, m.name, outcomeOf(it, o.dry), it, err) {
 			break
 		}
 		if it != nil {
@@ -163,17 +165,26 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 	}
 }
 
-// outcomeOf says what a change did.
-func outcomeOf(it *item) string {
+// outcomeOf says what a change did, or would do if it is dry.
+func outcomeOf(it *item, dry bool) string {
 	switch {
 	case it == nil:
 		return ""
+	case dry && it.Changed && it.Metadata.Generation == 1 && it.Metadata.UID == it.Metadata.ResourceVersion:
+		return "would be created"
+	case dry && it.Changed:
+		return "would be configured"
 	case it.made:
 		return "created"
 	case it.Changed:
 		return "configured"
 	}
 	return "unchanged"
+}
+
+// dryFlag adds --dry-run.
+func dryFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("dry-run", false, "have the node say what would be done, and do nothing")
 }
 
 // addVersions puts both versions into a conflict that does not name them.

@@ -37,17 +37,25 @@ func completeQueue(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return namesOf(cmd, kinds[0]), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeNode offers the names of nodes for the first argument.
+func completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return namesOf(cmd, nodeKind), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeTarget offers kinds, then the names of what is there of the kind.
 func completeTarget(lists bool) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			words := []string{"queue", "connector"}
 			if lists {
-				words = []string{"queues", "queue", "connectors", "connector", "all"}
+				words = []string{"queues", "queue", "connectors", "connector", "nodes", "node", "all"}
 			}
 			return words, cobra.ShellCompDirectiveNoFileComp
 		}
-		for _, k := range kinds {
+		for _, k := range append([]kindInfo{nodeKind}, kinds...) {
 			if args[0] == k.word || args[0] == k.plural {
 				return namesOf(cmd, k), cobra.ShellCompDirectiveNoFileComp
 			}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -28,6 +30,16 @@ type nodeFile struct {
 	Admin      string       `yaml:"admin,omitempty"` // TCP address of the HTTP side, on the loopback interface
 	MessageMax int64        `yaml:"messageMax,omitempty"`
 	Trust      []trustEntry `yaml:"trust"`
+	// Seeds are the nodes that the cluster begins with, this one included: one, or three or more. None is a cluster of
+	// this node alone.
+	Seeds []seedEntry `yaml:"seeds,omitempty"`
+}
+
+// seedEntry is one node that a cluster begins with.
+type seedEntry struct {
+	Name        string `yaml:"name"`
+	Address     string `yaml:"address"` // of its messaging port
+	Fingerprint string `yaml:"fingerprint"`
 }
 
 type trustEntry struct {
@@ -38,10 +50,11 @@ type trustEntry struct {
 // contextFile says where a client finds its broker and as whom it comes.
 type contextFile struct {
 	Addresses []string `yaml:"addresses"`
-	Nodes     []string `yaml:"nodes"`           // fingerprints
-	Admin     string   `yaml:"admin,omitempty"` // http://HOST:PORT of a node's HTTP side
-	Keys      string   `yaml:"keys"`            // directory, relative to the file
-	Name      string   `yaml:"name"`            // of the key in it
+	Nodes     []string `yaml:"nodes"`            // fingerprints
+	Admin     string   `yaml:"admin,omitempty"`  // http://HOST:PORT of a node's HTTP side
+	Admins    []string `yaml:"admins,omitempty"` // those of other nodes, which are asked where it does not answer
+	Keys      string   `yaml:"keys"`             // directory, relative to the file
+	Name      string   `yaml:"name"`             // of the key in it
 }
 
 const configFileMax = 1 << 20
@@ -203,4 +216,36 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 		return client.Options{}, err
 	}
 	return client.Options{Addrs: c.Addresses, Identity: id, Trust: endpoint.NewTrust(roles)}, nil
+}
+
+// seeds checks the seeds: a cluster of two is refused (T-37), and so is a list in which this node, or a node twice, is
+// missing what makes it one.
+func (n *nodeFile) seeds() error {
+	if len(n.Seeds) == 2 {
+		return errors.New("seeds: two nodes are no cluster: when one is away the other has no majority, so two are worse than " +
+			"one; name one seed, or three")
+	}
+	seen := make(map[string]string)
+	for i, s := range n.Seeds {
+		at := fmt.Sprintf("seeds[%d]", i)
+		if _, err := endpoint.ParseFingerprint(s.Fingerprint); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if _, _, err := net.SplitHostPort(s.Address); err != nil {
+			return fmt.Errorf("%s: address %q is not of the form HOST:PORT", at, s.Address)
+		}
+		if s.Name == "" {
+			return fmt.Errorf("%s: it has no name", at)
+		}
+		for _, value := range []string{s.Name, s.Address, s.Fingerprint} {
+			if other, twice := seen[value]; twice {
+				return fmt.Errorf("%s: %q stands in %s already", at, value, other)
+			}
+			seen[value] = at
+		}
+	}
+	if len(n.Seeds) > 0 && !slices.ContainsFunc(n.Seeds, func(s seedEntry) bool { return s.Name == n.Name }) {
+		return fmt.Errorf("seeds: this node, %q, is not among them", n.Name)
+	}
+	return nil
 }

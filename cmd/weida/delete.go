@@ -27,13 +27,14 @@ func newDelete() *cobra.Command {
 	drain := cmd.Flags().Duration("drain-deadline", 0, "`TIME` that consumers may go on for, as 30s; else the spec's")
 	wait := cmd.Flags().Bool("wait", false, "return when the resources are gone")
 	expected := expectedFlag(cmd)
+	dry := dryFlag(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()
 		if err != nil {
 			return err
 		}
-		d := deletion{expected: expected(), wait: *wait}
+		d := deletion{expected: expected(), wait: *wait && !*dry, dry: *dry}
 		if cmd.Flags().Changed("drain-deadline") {
 			d.drain = drain
 		}
@@ -47,6 +48,7 @@ type deletion struct {
 	drain    *time.Duration
 	expected *uint64
 	wait     bool
+	dry      bool
 }
 
 func (d deletion) run(cmd *cobra.Command, args []string, asJSON bool) error {
@@ -54,6 +56,8 @@ func (d deletion) run(cmd *cobra.Command, args []string, asJSON bool) error {
 	switch {
 	case err != nil:
 		return err
+	case t.kind == nodeKind:
+		return errors.New("a node is no resource that can be deleted; nothing was changed; say `node remove NAME`")
 	case len(t.names) == 0:
 		return errors.New("nothing was named, and everything of a kind is never deleted at once; nothing was changed; " +
 			"say `delete queue NAME`")
@@ -72,13 +76,16 @@ func (d deletion) run(cmd *cobra.Command, args []string, asJSON bool) error {
 		if cmd.Context().Err() != nil {
 			break
 		}
-		it, err := a.remove(cmd.Context(), t.kind, name, d.drain, d.expected)
+		it, err := a.remove(cmd.Context(), t.kind, name, d.drain, d.expected, d.dry)
 		if err != nil {
 			err = addVersions(err, d.expected, 0)
 		}
 		result := "deleting"
+		if d.dry {
+			result = "would be deleted"
+		}
 		if it != nil && !asJSON && it.Metadata.DrainUntil != 0 {
-			result = "deleting, drains until " + when(it.Metadata.DrainUntil) + " at the latest"
+			result += ", drains until " + when(it.Metadata.DrainUntil) + " at the latest"
 		}
 		if !r.tell(t.kind, name, result, it, err) {
 			break

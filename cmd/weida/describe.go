@@ -162,7 +162,8 @@ func (s sheet) connector(it *item) error {
 func (s sheet) live(it *item) {
 	l := it.Live
 	if l == nil {
-		s.row("messages", "not known: the node that answered does not run this queue")
+		s.row("leader", "%s", orNone(it.Leader))
+		s.row("messages", "not known: the node that leads this queue did not answer")
 		return
 	}
 	s.row("leader", "%s · term %d", l.Leader, l.Term)

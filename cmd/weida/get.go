@@ -15,27 +15,32 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"weida/broker/admin"
 	"weida/broker/control"
 )
 
 func newGet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get queues|queue NAME…|connectors|all",
+		Use:   "get queues|queue NAME…|connectors|nodes|all",
 		Short: "list resources",
 		Long: "Lists resources as a table, or as they are: one object a line with -o json, one document each with\n" +
 			"-o yaml. Both can be given back to `apply`; they carry the version that was seen, so that a change in\n" +
 			"between is a conflict. READY and UNSETTLED count messages, BYTES those of their bodies; a limit of 0 is\n" +
-			"the default.",
+			"the default. --watch goes on with every change, each once and in order, until it is interrupted.",
 		Example: "  weida get queues\n  weida get queues -o wide\n  weida get queue orders -o yaml\n" +
-			"  weida get all -o json | jq -r .metadata.name",
+			"  weida get all -o json | jq -r .metadata.name\n  weida get queues --watch",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeTarget(true),
 	}
 	format := formatFlag(cmd, "table", "wide", "json", "yaml")
+	follow := cmd.Flags().BoolP("watch", "w", false, "go on with every change")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		form, err := format()
 		if err != nil {
 			return err
+		}
+		if *follow {
+			return watch(cmd, args, form)
 		}
 		items, ferr := fetchAll(cmd, args)
 		if ferr != nil && len(items) == 0 {
@@ -58,6 +63,8 @@ func sayEmpty(what string) {
 		what = "resources"
 	case "connector", "connectors":
 		what, how = "connectors", "apply -f FILE"
+	case "node", "nodes":
+		what, how = "nodes", "node add NAME"
 	default:
 		what = "queues"
 	}
@@ -92,16 +99,24 @@ type target struct {
 	all   bool     // of every kind
 }
 
+// kinds are those whose lists are meant. Nodes are no resources that could be applied, so they are not among all.
+func (t target) kinds() []kindInfo {
+	if t.all {
+		return kinds
+	}
+	return []kindInfo{t.kind}
+}
+
 // parseTarget reads `queue NAME…`, `queues`, `queue/NAME…` and `all`.
 func parseTarget(args []string) (target, error) {
-	const forms = "say `queue NAME`, `queues`, `connector NAME`, `connectors` or `all`"
+	const forms = "say `queue NAME`, `queues`, `connector NAME`, `connectors`, `nodes` or `all`"
 	if len(args) == 0 {
 		return target{}, fmt.Errorf("nothing was named; %s", forms)
 	}
 	if args[0] == "all" && len(args) == 1 {
 		return target{all: true}, nil
 	}
-	for _, k := range kinds {
+	for _, k := range append([]kindInfo{nodeKind}, kinds...) {
 		if args[0] == k.word || args[0] == k.plural {
 			return target{kind: k, names: args[1:]}, nil
 		}
@@ -132,10 +147,7 @@ func fetchAll(cmd *cobra.Command, args []string) (items []*item, err error) {
 		return nil, err
 	}
 	if t.all || len(t.names) == 0 {
-		for _, k := range kinds {
-			if !t.all && k != t.kind {
-				continue
-			}
+		for _, k := range t.kinds() {
 			some, err := a.list(cmd.Context(), k)
 			if err != nil {
 				return nil, err
@@ -203,7 +215,7 @@ func printYAML(out io.Writer, raw []byte) error {
 
 // printTables prints a table for each kind that is there, and below it what is not as it should be.
 func printTables(out io.Writer, items []*item, wide bool, now time.Time) error {
-	for _, k := range kinds {
+	for i, k := range append(slices.Clone(kinds), nodeKind) {
 		var some []*item
 		for _, it := range items {
 			if it.Kind == k.kind {
@@ -213,14 +225,11 @@ func printTables(out io.Writer, items []*item, wide bool, now time.Time) error {
 		if len(some) == 0 {
 			continue
 		}
-		if k.kind != kinds[0].kind && len(some) < len(items) {
+		if i > 0 && len(some) < len(items) {
 			fmt.Fprintln(out)
 		}
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-		row := queueRow
-		if k.kind == control.KindConnector {
-			row = connectorRow
-		}
+		row := rowOf(k)
 		fmt.Fprintln(w, strings.Join(row(nil, wide, now), "\t"))
 		for _, it := range some {
 			fmt.Fprintln(w, strings.Join(row(it, wide, now), "\t"))
@@ -238,12 +247,24 @@ func printTables(out io.Writer, items []*item, wide bool, now time.Time) error {
 	return nil
 }
 
+// rowOf makes the rows of a kind's table.
+func rowOf(k kindInfo) func(it *item, wide bool, now time.Time) []string {
+	switch k.kind {
+	case control.KindConnector:
+		return connectorRow
+	case admin.KindNode:
+		return nodeRow
+	default:
+		return queueRow
+	}
+}
+
 // queueRow is a row of the table of queues, or its head if it is nil.
 func queueRow(it *item, wide bool, now time.Time) []string {
 	if it == nil {
 		head := []string{"NAME", "PHASE", "REPLICAS", "DURABILITY", "READY", "UNSETTLED", "BYTES", "AGE"}
 		if wide {
-			head = append(head, "OWNER", "TERM", "UID", "GENERATION", "VERSION", "CONSUMERS", "ON DISK")
+			head = append(head, "LEADER", "TERM", "UID", "GENERATION", "VERSION", "CONSUMERS", "ON DISK")
 		}
 		return head
 	}
@@ -257,7 +278,7 @@ func queueRow(it *item, wide bool, now time.Time) []string {
 		known(live, func() string { return size(live.Bytes) }), age(it.Metadata.CreationTimestamp, now),
 	}
 	if wide {
-		row = append(row, known(live, func() string { return live.Leader }),
+		row = append(row, orDash(it.Leader),
 			known(live, func() string { return strconv.FormatUint(live.Term, 10) }),
 			strconv.FormatUint(it.Metadata.UID, 10), strconv.FormatUint(it.Metadata.Generation, 10),
 			strconv.FormatUint(it.Metadata.ResourceVersion, 10),

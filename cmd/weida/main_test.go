@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 //	status N COMMAND ARGS  run a command, which has to end with status N
 //	copied WORD            run the line that the node offered for copying behind WORD
 //	fake broker            start a broker that ends a publish as the body says, in scripted.yaml
+//	seen FILE PATTERN      wait until the file, which something in the background writes, has a line like that
 //	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -46,7 +48,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"node": cmdNode, "said": cmdSaid, "status": cmdStatus, "copied": cmdCopied,
-			"fake": cmdFake,
+			"fake": cmdFake, "seen": cmdSeen,
 		},
 	})
 }
@@ -102,6 +104,20 @@ func cmdCopied(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("the node offered nothing for %q:\n%s", args[0], n.said())
+}
+
+func cmdSeen(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: seen FILE PATTERN")
+	}
+	want, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) { // bounds a hang
+		if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && want.Match(b) {
+			return
+		}
+	}
+	ts.Fatalf("%s never came to hold %q:\n%s", args[0], args[1], ts.ReadFile(args[0]))
 }
 
 // node is a weida process that runs a node, started any number of times one after another.
