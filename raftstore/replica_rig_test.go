@@ -230,8 +230,6 @@ func (c *cluster) tick(n int) {
 			}
 		}
 		c.settle()
-		c.fetch()
-		c.settle()
 	}
 }
 
@@ -300,31 +298,3 @@ func (c *cluster) bodies(g GroupID) {
 }
 
 func (c *cluster) group(n *node, g GroupID) *replica { return n.kvs[g].group.(*replica) }
-
-// fetch hands every replica the bodies that it asks for, from whoever has them.
-func (c *cluster) fetch() (worked bool) {
-	for _, nd := range c.nodes {
-		for g, m := range nd.kvs {
-			r := m.group.(*replica)
-			if !nd.up || r.gate.room.missing() == 0 {
-				continue
-			}
-			for it := r.gate.room.needed.first; it != nil; it = it.next {
-				if it.arrived() {
-					continue
-				}
-				for _, o := range c.nodes {
-					if !o.up || o == nd || o.kvs[g] == nil || c.cut[[2]NodeID{o.id, nd.id}] {
-						continue
-					}
-					if b, err := readBody(o.kvs[g].group, it.need.body); err == nil {
-						nd.host.ReceivePayload(o.id, []Frame{{g, appendBodyFrame(nil, it.ref, it.need.body.Digest, b)}})
-						worked = true
-						break
-					}
-				}
-			}
-		}
-	}
-	return worked
-}

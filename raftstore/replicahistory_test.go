@@ -243,7 +243,6 @@ func (h *history) act() {
 				}
 			}
 			h.bit()
-			h.fetch()
 		}
 	case k < 92:
 		h.proposeSome()

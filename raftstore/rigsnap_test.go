@@ -31,7 +31,29 @@ func (m *kv) Snapshot() Source {
 	if err != nil {
 		panic(err)
 	}
-	return frozen(b)
+	return holderOf(b, m.state)
+}
+
+// holderOf is a view with the bodies of a state, in runs as long as they can be.
+func holderOf(b []byte, state map[string]held) bodyHolder {
+	h := bodyHolder{frozen: b}
+	var refs []BodyRef
+	for _, k := range sortedKeys(state) {
+		if c := state[k].Body; c.Large {
+			h.large = append(h.large, c)
+		} else {
+			refs = append(refs, c.Ref)
+		}
+	}
+	slices.SortFunc(refs, compareRefs)
+	for _, ref := range refs {
+		if n := len(h.runs); n > 0 && h.runs[n-1].first.Term == ref.Term && h.runs[n-1].first.Seq+h.runs[n-1].n == ref.Seq {
+			h.runs[n-1].n++
+			continue
+		}
+		h.runs = append(h.runs, bodyRun{first: ref, n: 1})
+	}
+	return h
 }
 
 func (m *kv) Restore(s Source) error {
