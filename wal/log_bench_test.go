@@ -189,3 +189,25 @@ func BenchmarkEntries(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
 }
+
+// BenchmarkRetain retains every body of a log of many segments, in order, as a restart does.
+func BenchmarkRetain(b *testing.B) {
+	smallSegments(b, 512<<10)
+	s := realStore(b, b.TempDir())
+	s.o.SegmentBytes = 512 << 10
+	l, err := s.OpenLog(testGroup)
+	must(b, err)
+	const n = 300_000
+	must(b, fill(l, n, 64, 256))
+	must(b, (&life{log: l, fl: s.o.Flusher}).jobs())
+	b.ReportMetric(float64(l.Stats().Segments), "segments")
+	b.ReportAllocs()
+	for b.Loop() {
+		l.ReleaseAll()
+		for seq := range uint64(n) {
+			l.Retain(segment.BodyRef{Term: 1, Seq: seq + 1})
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/body")
+	runtime.KeepAlive(l)
+}
