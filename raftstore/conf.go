@@ -41,6 +41,16 @@ func (c *config) votes(id ReplicaID) bool {
 	return slices.Contains(c.state.Voters, id) || slices.Contains(c.state.VotersOutgoing, id)
 }
 
+// covers reports whether every member of o is in c.
+func (c *config) covers(o *config) bool {
+	for _, m := range o.members {
+		if _, ok := c.find(m.Replica); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // target is the configuration to which a joint step leads, or the configuration itself.
 func (c *config) target() []Member {
 	if !c.joint() {

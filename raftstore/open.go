@@ -111,7 +111,7 @@ func (o *owner) restore() error {
 	if last := o.log.Last(); o.last.Index > last.Index {
 		return fmt.Errorf("snapshot %d: the log ends at %d", o.last.Index, last.Index)
 	}
-	o.snap.taken = o.last.Index
+	o.snap.taken, o.snap.done = o.last.Index, o.last.Index
 	holder.Bodies(func(ref BodyRef) bool {
 		o.log.Retain(ref)
 		return true

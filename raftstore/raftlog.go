@@ -22,8 +22,12 @@ type raftLog struct {
 	// snap is the newest snapshot that a follower can be brought up with, conf its configuration.
 	snap wal.Mark
 	conf *config
-	hard wal.HardState // at opening
-	hint Index         // of the commit index, at opening
+	// now is the configuration that is applied. A snapshot that lacks one of its members can't bring that one up: wanted
+	// says that another is to be taken.
+	now    *config
+	wanted *bool
+	hard   wal.HardState // at opening
+	hint   Index         // of the commit index, at opening
 	// failed is why a read failed. Raft has no way to pass an error on and panics with it; replica.guard, where the shard
 	// called raft, catches that.
 	failed error
@@ -142,7 +146,8 @@ func (l *raftLog) LastIndex() (uint64, error) { return uint64(l.log.Last().Index
 
 // Snapshot implements raft.Storage. It names the newest snapshot; its content travels by itself.
 func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
-	if l.snap.Index == 0 || l.snap.Index+1 < l.log.First() {
+	if l.snap.Index == 0 || l.snap.Index+1 < l.log.First() || !l.conf.covers(l.now) {
+		*l.wanted = true
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{

@@ -144,7 +144,7 @@ func (r *replica) restore() error {
 	r.conf = &config{}
 	s, err := r.log.OpenSnapshot()
 	if errors.Is(err, wal.ErrAbsent) {
-		r.store.conf = r.conf
+		r.store.conf, r.store.now = r.conf, r.conf
 		return nil
 	}
 	if err != nil {
@@ -168,8 +168,8 @@ func (r *replica) restoreFrom(s *wal.SnapshotReader) error {
 		return errNoHead
 	}
 	r.conf = &config{index: r.last.Index, state: f.head.Conf, members: f.head.Members}
-	r.store.snap, r.store.conf = r.last, r.conf
-	r.snap.taken = r.last.Index
+	r.store.snap, r.store.conf, r.store.now = r.last, r.conf, r.conf
+	r.snap.taken, r.snap.done = r.last.Index, r.last.Index
 	r.marks.Applied, r.marks.Committed = r.last.Index, r.last.Index
 	if f.head.Empty {
 		return nil // the machine is as it was made
@@ -204,7 +204,7 @@ func (r *replica) restoreFrom(s *wal.SnapshotReader) error {
 func (r *replica) startRaft() error {
 	rec := r.log.Recovered()
 	last := r.log.Last()
-	r.store.log = r.log
+	r.store.log, r.store.wanted = r.log, &r.snap.wanted
 	r.store.hard = r.log.HardState()
 	if r.store.hard.Term < last.Term {
 		r.store.hard = wal.HardState{Term: last.Term}

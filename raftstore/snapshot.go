@@ -14,8 +14,10 @@ import (
 // The content is taken at the applied entry, which may not be flushed yet. It is committed only once it
 // is: a snapshot ahead of the log would, after a power cut, hold what the log has lost.
 type snapshotState struct {
+	wanted bool  // whatever it costs: to bring a member up
 	grown  int64 // cost of what was written since the last one
 	taken  Index // of the last one, tried or found
+	done   Index // of the last one that is committed
 	held   bool  // the host's slot is ours
 	mark   wal.Mark
 	writer *wal.SnapshotWriter // content is written, not committed; set by the worker
@@ -26,13 +28,14 @@ type snapshotState struct {
 // snapshotDue reports whether a snapshot is worth its cost, and then takes the host's slot for it.
 func (o *seat) snapshotDue() bool {
 	s := &o.snap
-	if s.held || o.marks.Applied == s.taken {
+	if again := s.wanted && o.marks.Applied > s.done; s.held || o.marks.Applied == s.taken && !again {
 		return false
 	}
 	if _, ok := o.machine.(Holder); !ok {
 		return false
 	}
-	if limit := o.host.o.SnapshotBytes; s.freed < limit && (s.grown < limit || !o.couldTrim()) {
+	limit := o.host.o.SnapshotBytes
+	if !s.wanted && s.freed < limit && (s.grown < limit || !o.couldTrim()) {
 		return false
 	}
 	if !o.host.takeSnapshotSlot() {
@@ -52,7 +55,7 @@ func (o *seat) couldTrim() bool {
 // beginSnapshot takes the machine's view and lets a worker write it.
 func (o *seat) beginSnapshot() {
 	s := &o.snap
-	s.mark, s.taken, s.grown, s.freed = o.last, o.last.Index, 0, 0
+	s.mark, s.taken, s.grown, s.freed, s.wanted = o.last, o.last.Index, 0, 0, false
 	o.releases.seal()
 	src := o.as.wrapSnapshot(o.machine.Snapshot())
 	o.begin(snapshotTask, func() error {
@@ -83,6 +86,7 @@ func (o *seat) snapshotCommitted(err error) {
 		return
 	}
 	o.endSnapshot()
+	s.done = s.mark.Index
 	o.as.snapshotTaken()
 	o.releases.drop(o.log.Release)
 	o.log.Trim()
