@@ -70,10 +70,13 @@ func (d *desk) Release(raftstore.BodyRef)                             {}
 func (d *desk) Reconfigure(raftstore.Change) error                    { return nil }
 func (d *desk) Status() raftstore.Status                              { return raftstore.Status{Marks: d.marks} }
 func (d *desk) Stop()                                                 {}
-func (d *desk) leads(term raftstore.Term)                             { d.role(raftstore.LeaderRole, term, 1) }
+
+func (d *desk) leads(term raftstore.Term) { d.role(raftstore.LeaderRole, term, 1) }
+
 func (d *desk) follows(term raftstore.Term, leader raftstore.NodeID) {
 	d.role(raftstore.Follower, term, leader)
 }
+
 func (d *desk) role(r raftstore.Role, t raftstore.Term, l raftstore.NodeID) {
 	d.term = t
 	d.q.Role(r, t, raftstore.Leader{Node: l})

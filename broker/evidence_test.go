@@ -191,8 +191,8 @@ func TestOfferByConfiguration(t *testing.T) {
 	}
 }
 
-// Whatever is asked and whatever replicas do: one answer each, none but Accepted before the commit, the number is that of
-// replicas that hold the entry at that moment, and only what covers its want is evidence.
+// Whatever is asked and whatever replicas do: one answer each, none but Accepted before the commit, the number is that
+// of replicas that hold the entry at that moment, and only what covers its want is evidence.
 func TestEvidenceIsWhatReplicasHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newEvidenceModel(t).run() })
 }

@@ -129,7 +129,8 @@ func (r *rig) index(queue string) uint64 {
 func TestSupersededConsumerLetsGo(t *testing.T) {
 	var aborted bool
 	key := new(brake)
-	c := &consumer{session: &session{caller: caller{brake: key}}, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
+	s := &session{caller: caller{brake: key}}
+	c := &consumer{session: s, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
 	c.room = sync.NewCond(&c.mu)
 	for k := range uint64(1000) {
 		c.event(queue.Effect{Kind: queue.Assigned, Offset: k})

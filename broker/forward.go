@@ -159,7 +159,9 @@ type relay struct {
 }
 
 // forward serves a stream by one at another node.
-func (s *session) forward(ctx context.Context, down *quic.Stream, in *wire.Reader, first wire.Frame, to *wire.Redirect) {
+func (s *session) forward(
+	ctx context.Context, down *quic.Stream, in *wire.Reader, first wire.Frame, to *wire.Redirect,
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &relay{session: s, down: down}

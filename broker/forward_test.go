@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"net/netip"
@@ -90,7 +91,8 @@ func TestRedirect(t *testing.T) {
 		&wire.Unsubscribe{Queue: "far", Subscription: "s"}, &wire.Retire{Queue: "far", Producer: "p1"},
 	} {
 		to := frame[*wire.Redirect](p.line(p.dial(), f))
-		if to.Queue != "far" || to.Node != [32]byte(want.Fingerprint) || to.Host != want.Host || to.Port != uint64(want.Port) {
+		if to.Queue != "far" || to.Node != [32]byte(want.Fingerprint) || to.Host != want.Host ||
+			to.Port != uint64(want.Port) {
 			t.Errorf("%v: %+v, want %+v", f.Type(), to, want)
 		}
 	}
@@ -122,7 +124,8 @@ func TestForwarded(t *testing.T) {
 		}
 	})
 	// The id belongs to the client, not to the node that forwards.
-	if o := p.single(&wire.OpenProducer{Queue: "far", Producer: "p1", Want: storedFlushed}); frame[*wire.Opened](o).Next != 3 {
+	again := p.single(&wire.OpenProducer{Queue: "far", Producer: "p1", Want: storedFlushed})
+	if frame[*wire.Opened](again).Next != 3 {
 		t.Error("its id was not recognized")
 	}
 	p.single(&wire.Purge{Queue: "far"}).end(wire.NotAllowed)
@@ -181,7 +184,7 @@ func TestForwardedEnds(t *testing.T) {
 	for n := uint64(0); n < 2; {
 		n += frame[*wire.EvidenceFrame](l).Count
 	}
-	if f, err := l.in.Next(); err != io.EOF {
+	if f, err := l.in.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	c := p.single(&wire.OpenConsumer{Queue: "far", Subscription: "s", Credit: 10})

@@ -297,8 +297,8 @@ func TestDeposedWithinTheGrace(t *testing.T) {
 	})
 }
 
-// A request waits for a leader no longer than it has to, and never for ever: it is served here, sent there, or told that
-// there is no quorum.
+// A request waits for a leader no longer than it has to, and never for ever: it is served here, sent there, or told
+// that there is no quorum.
 func TestFindLeader(t *testing.T) {
 	find := func(d *desk, name string) chan *wire.Error {
 		ch := make(chan *wire.Error, 1)

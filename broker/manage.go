@@ -72,7 +72,8 @@ func (s *session) reply(w io.Writer, f wire.Frame, err *wire.Error) {
 // peek shows messages as they are in the queue now, and changes nothing.
 func (s *session) peek(ctx context.Context, stream *quic.Stream, f wire.OpenPeek) {
 	q, _, refused := s.find(ctx, f.Queue)
-	if refused == nil && q.replicated.Load() { // an entry of this leader's is committed: nobody else leads, and no state is newer
+	if refused == nil && q.replicated.Load() {
+		// Once an entry of this leader's is committed, nobody else has led, and no state is newer than its own.
 		_, refused = s.ask(ctx, q, queue.Continue())
 	}
 	if refused != nil {

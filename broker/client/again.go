@@ -16,9 +16,11 @@ const (
 	// pauseFirst and pauseMax bound the pause between two rounds over the addresses.
 	pauseFirst = 50 * time.Millisecond
 	pauseMax   = 2 * time.Second
-	// tryFirst bounds the first attempt to connect; each round has twice as long, up to dialMax. A node
-	// that comes back answers a new attempt sooner than one that has waited long.
-	tryFirst = time.Second
+	// againFirst bounds the first attempt to connect to the only address; each round has twice as long, up to dialMax.
+	// A node that comes back answers a new attempt sooner than one that has waited long.
+	againFirst = time.Second
+	// greetMin is how long a node that is connected has at least to open a stream.
+	greetMin = 2 * time.Second
 )
 
 // pause is how long to wait after round number n without success, spread by jitter in [0, 1).
@@ -47,32 +49,30 @@ func isStopping(err error) bool {
 	return errors.As(err, &ended) && ended.Code == wire.Stopping
 }
 
-// openAgain opens a stream in place of one that was lost, as long as ctx and patience allow: addresses
-// in turn, a pause after each round. The error says what was tried, and is not *endpoint.UnreachableError's
-// "nothing was sent", because that is not known.
-func (c *Client) openAgain(ctx context.Context, patience time.Duration, l *link, was error, first wire.Frame) (
-	*opened, error,
-) {
+// openAgain opens a stream in place of one that was lost, as long as ctx and patience allow: at the node that leads,
+// if it is known, and at addresses in turn, a pause after each round. The error says what was tried, and is not
+// *endpoint.UnreachableError's "nothing was sent", because that is not known.
+func (c *Client) openAgain(
+	ctx context.Context, queue string, patience time.Duration, l *link, was error, first wire.Frame,
+) (*opened, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l.endedBy(was) // else it would be tried again
 	if c.o.Lost != nil {
 		c.o.Lost(was, patience)
 	}
-	for n := 0; ; n++ {
-		round := n / len(c.o.Addrs)
-		o, err := c.tryAgain(ctx, n, min(tryFirst<<min(round, 8), dialMax), first)
-		if err == nil {
+	if err := c.goneFrom(queue, l, was); err != nil {
+		return nil, err
+	}
+	for round := 0; ; round++ {
+		o, err := c.tryRound(ctx, queue, round, first)
+		switch {
+		case err == nil:
 			return o, nil
-		}
-		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		case ctx.Err() != nil || errors.Is(err, ErrClosed):
 			return nil, notAgain(l, was, err)
-		}
-		if !passing(err) {
+		case !passing(err):
 			return nil, err
-		}
-		if (n+1)%len(c.o.Addrs) > 0 {
-			continue
 		}
 		t := time.NewTimer(pause(round, c.o.Jitter()))
 		select {
@@ -84,17 +84,71 @@ func (c *Client) openAgain(ctx context.Context, patience time.Duration, l *link,
 	}
 }
 
-func (c *Client) tryAgain(ctx context.Context, n int, each time.Duration, first wire.Frame) (*opened, error) {
-	l, _, err := c.connectTo(ctx, 1, n, each)
-	if err != nil {
-		return nil, err
+// goneFrom notes what the end of a stream says of who leads; an error is final.
+func (c *Client) goneFrom(queue string, l *link, was error) error {
+	var ended *wire.Error
+	if errors.As(was, &ended) && ended.To != nil && !c.o.Single {
+		if _, err := c.heed(queue, ended.To); err != nil && !passing(err) {
+			return err
+		}
+		return nil
 	}
-	greeting, cancel := context.WithTimeout(ctx, 2*each) // a node may have answered that was about to go
+	c.forget(queue, l)
+	return nil
+}
+
+// tryRound asks the node that leads, if it is known, and then every address once.
+func (c *Client) tryRound(ctx context.Context, queue string, round int, first wire.Frame) (o *opened, err error) {
+	addrs, unknown := c.addresses(ctx)
+	each := againFirst
+	if len(addrs) > 1 {
+		each = dialFirst
+	}
+	each = min(each<<min(round, 8), dialMax)
+	tried := make(map[*link]bool)
+	if at, ok := c.leader(queue); ok {
+		l, _, dead := c.connectNode(ctx, at, each)
+		if o, err = c.tryAt(ctx, queue, l, dead, each, first); err == nil || !passing(err) {
+			return o, err
+		}
+		c.unlead(queue, at.node)
+		tried[l] = true
+	}
+	if unknown != nil {
+		return nil, unknown
+	}
+	from := c.lastTurn()
+	for k := range addrs {
+		l, dead := c.connectAt(ctx, addrs, (from+k)%len(addrs), each, tried)
+		if l == nil && dead == nil {
+			continue
+		}
+		tried[l] = true
+		if o, err = c.tryAt(ctx, queue, l, dead, each, first); err == nil || !passing(err) {
+			return o, err
+		}
+	}
+	return nil, err
+}
+
+// tryAt opens a stream by a connection, unless that could not be made.
+func (c *Client) tryAt(ctx context.Context, queue string, l *link, dead error, each time.Duration, first wire.Frame) (
+	o *opened, err error,
+) {
+	if dead != nil {
+		return nil, dead
+	}
+	greeting, cancel := context.WithTimeout(ctx, max(2*each, greetMin)) // it may be a node that was about to go
 	defer cancel()
-	o, err := l.open(greeting, first)
+	last := l
+	_, _, err = c.follow(greeting, queue, l, true, func(l *link) error {
+		last = l
+		o, err = l.open(greeting, first)
+		return err
+	})
 	if isStopping(err) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		c.leave(l)
-		err = &endpoint.UnreachableError{Addr: l.addr, Err: err}
+		c.leave(last)
+		err = &endpoint.UnreachableError{Addr: last.addr, Err: err}
 	}
 	return o, err
 }

@@ -34,6 +34,8 @@ func (p *Producer) answers(s *session) error {
 			err = p.finish(s, f.Seq, 1, func(uint64, *unanswered) Result { return r })
 		case *wire.ErrorFrame:
 			err = &wire.Error{Code: f.Code, Detail: f.Detail}
+		case *wire.Redirect:
+			err = f.AsError()
 		default:
 			err = broke("it sent %v to a producer", f.Type())
 		}

@@ -67,7 +67,7 @@ func (k *Consumer) run() {
 			k.fail(was)
 			return
 		}
-		o, err := k.c.openAgain(k.life, k.o.Patience, a.link, was, k.opening())
+		o, err := k.c.openAgain(k.life, k.queue, k.o.Patience, a.link, was, k.opening())
 		if err != nil {
 			k.fail(err)
 			return
@@ -103,7 +103,7 @@ func (k *Consumer) detached(a *attachment, was error) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closing || k.o.Patience <= 0 || !isStopping(was) && !errors.As(was, &lost) {
+	if k.closing || k.o.Patience <= 0 || !isStopping(was) && !moved(was) && !errors.As(was, &lost) {
 		return false
 	}
 	k.a = nil
@@ -159,6 +159,8 @@ func (k *Consumer) frames(a *attachment) error {
 			err = k.settled(f)
 		case *wire.ErrorFrame:
 			err = &wire.Error{Code: f.Code, Detail: f.Detail}
+		case *wire.Redirect:
+			err = f.AsError()
 		default:
 			err = broke("it sent %v to a consumer", f.Type())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -14,9 +15,15 @@ import (
 
 // Options say whom to connect to and as whom. Addrs, Identity and Trust are required.
 type Options struct {
-	Addrs    []string           // tried in order
+	// Addrs are tried in order: NAME:PORT, or NAME, whose _weida._udp record, or else port 7443, is used. At most 8
+	// addresses are what they resolve to.
+	Addrs    []string
 	Identity *endpoint.Identity // required
-	Trust    *endpoint.Trust    // the nodes
+	Trust    *endpoint.Trust    // the nodes; a redirect to any other is not followed
+	// Single asks the node that answers to forward what is for others, instead of going to them.
+	Single bool
+	// Resolver looks names up; the system's if nil.
+	Resolver Resolver
 	// Jitter gives numbers in [0, 1) that spread attempts to connect again; a random one if nil.
 	Jitter func() float64
 	// Lost, if not nil, is told that a producer or consumer lost its stream, and for how long it tries to have
@@ -24,20 +31,21 @@ type Options struct {
 	Lost func(was error, patience time.Duration)
 }
 
-// Client speaks to a broker over one connection at a time, and makes another when that has ended and
-// something is asked for.
+// Client speaks to a broker over one connection at a time, and to a cluster over one more for each node that
+// leads a queue it uses. When one has ended and something is asked for, it makes another.
 type Client struct {
 	o    Options
 	life context.Context // ends with Close
 	end  context.CancelFunc
-
-	dialing chan struct{} // holds one token: who has it may dial
-	turn    int           // owned by who has the token; the address that answered last
+	open sync.WaitGroup // connections that have not ended
 
 	mu     sync.Mutex
-	link   *link          // guarded by mu; what new streams use, or nil
-	closed bool           // guarded by mu
-	links  sync.WaitGroup // those that have not ended
+	home   *link                                  // guarded by mu; at hand where nothing better is known, or nil
+	links  map[endpoint.Fingerprint]*link         // guarded by mu; by node, home among them
+	gates  map[endpoint.Fingerprint]chan struct{} // guarded by mu; each holds the token of who may dial
+	leads  map[string]lead                        // guarded by mu; by queue
+	turn   int                                    // guarded by mu; the address that answered last
+	closed bool                                   // guarded by mu
 }
 
 // LostError is a connection that ended while it was in use.
@@ -67,8 +75,8 @@ func broke(format string, args ...any) error { return &ProtocolError{fmt.Sprintf
 // ErrClosed is what a closed Client, Producer or Consumer says; nothing was taken.
 var ErrClosed = errors.New("client: it is closed")
 
-// Dial connects to the first address that answers. Errors: *endpoint.UnreachableError,
-// *endpoint.UntrustedError; for several addresses one of each, joined.
+// Dial connects to the first address that answers, giving each of several 250 ms at first. Errors:
+// *endpoint.UnreachableError, *endpoint.UntrustedError; for several addresses one of each, joined.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	if len(o.Addrs) == 0 {
 		return nil, &endpoint.UnreachableError{Addr: "(none)", Err: errors.New("no address was given")}
@@ -76,8 +84,14 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
 	life, end := context.WithCancel(context.Background())
-	c := &Client{o: o, life: life, end: end, dialing: make(chan struct{}, 1)}
+	c := &Client{
+		o: o, life: life, end: end, links: make(map[endpoint.Fingerprint]*link), leads: make(map[string]lead),
+		gates: make(map[endpoint.Fingerprint]chan struct{}),
+	}
 	if _, _, err := c.connect(ctx); err != nil {
 		end()
 		return nil, err
@@ -91,7 +105,7 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.links.Wait()
+	c.open.Wait()
 }
 
 // checkNames refuses what no frame can carry.

@@ -83,7 +83,7 @@ func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) 
 	}
 	o.defaults()
 	k := &Consumer{c: c, queue: queue, o: o}
-	first, err := c.open(ctx, k.opening())
+	first, err := c.begin(ctx, queue, k.opening())
 	if err != nil {
 		return nil, err
 	}

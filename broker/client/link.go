@@ -16,6 +16,7 @@ type link struct {
 	conn   *endpoint.Conn
 	addr   string
 	bodies endpoint.BodyStreams
+	single bool // its streams ask to be forwarded
 
 	mu    sync.Mutex
 	users int  // guarded by mu; streams that have not ended
@@ -40,39 +41,57 @@ func (l *link) finish() {
 	}
 }
 
-// dialMax is how long one address may take to answer.
-const dialMax = 5 * time.Second
+const (
+	// dialMax is how long one address may take to answer.
+	dialMax = 5 * time.Second
+	// dialFirst is how long the first attempt of several addresses may take (W-41); each round over them has twice as
+	// long as the one before.
+	dialFirst = 250 * time.Millisecond
+)
 
-// connect returns a connection, a fresh one if there is none that is alive; then all addresses are
-// tried, from the one that answered last on.
+// connect returns the connection at hand, a fresh one if there is none that is alive: addresses are tried in
+// turn, from the one that answered last on, until one answers or each has had dialMax.
 func (c *Client) connect(ctx context.Context) (l *link, fresh bool, err error) {
-	return c.connectTo(ctx, len(c.o.Addrs), 0, dialMax)
-}
-
-// connectTo tries so many addresses, skipping some, for so long each.
-func (c *Client) connectTo(ctx context.Context, tries, skip int, each time.Duration) (*link, bool, error) {
-	select {
-	case c.dialing <- struct{}{}:
-		defer func() { <-c.dialing }()
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
+	release, err := c.gate(ctx, endpoint.Fingerprint{})
+	if err != nil {
+		return nil, false, err
 	}
+	defer release()
 	if l := c.alive(); l != nil {
 		return l, false, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
+	addrs, err := c.addresses(ctx)
+	if err != nil {
+		return nil, false, c.ended(err)
+	}
+	for each := c.tryFirst(len(addrs)); ; each = min(2*each, dialMax) {
+		l, err := c.sweep(ctx, addrs, each)
+		if err == nil || each == dialMax || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return l, true, err
+		}
+	}
+}
+
+// tryFirst is how long the first attempt may take: a single address has all the time, as there is no other to try.
+func (c *Client) tryFirst(addrs int) time.Duration {
+	if addrs == 1 {
+		return dialMax
+	}
+	return dialFirst
+}
+
+// sweep tries addresses once each, for so long.
+func (c *Client) sweep(ctx context.Context, addrs []string, each time.Duration) (*link, error) {
+	from := c.lastTurn()
 	var errs []error
-	for k := range tries {
-		turn := (c.turn + skip + k) % len(c.o.Addrs)
-		l, err := c.dial(ctx, c.o.Addrs[turn], each)
-		if err == nil && c.use(l) {
-			c.turn = turn
-			return l, true, nil
+	for k := range addrs {
+		turn := (from + k) % len(addrs)
+		l, err := c.dial(ctx, addrs[turn], c.o.Trust, each)
+		if err == nil && c.use(l, turn) {
+			return l, nil
 		}
 		if c.life.Err() != nil {
-			return nil, false, ErrClosed
+			return nil, ErrClosed
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
@@ -80,44 +99,149 @@ func (c *Client) connectTo(ctx context.Context, tries, skip int, each time.Durat
 		}
 	}
 	if len(errs) == 1 {
-		return nil, false, errs[0]
+		return nil, errs[0]
 	}
-	return nil, false, errors.Join(errs...)
+	return nil, errors.Join(errs...)
 }
 
-func (c *Client) dial(ctx context.Context, addr string, each time.Duration) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, each)
-	defer cancel()
-	conn, err := endpoint.Dial(ctx, addr, endpoint.DialOptions{Identity: c.o.Identity, Trust: c.o.Trust})
+// connectAt returns the connection at hand if it is not among those that were tried, else one to an address, which is
+// at hand from then on. Neither: the address is that of one that was tried.
+func (c *Client) connectAt(ctx context.Context, addrs []string, turn int, each time.Duration, tried map[*link]bool) (
+	*link, error,
+) {
+	release, err := c.gate(ctx, endpoint.Fingerprint{})
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: conn, addr: addr}, nil
+	defer release()
+	if l := c.alive(); l != nil && (!tried[l] || l.addr == addrs[turn]) {
+		if tried[l] {
+			return nil, nil
+		}
+		return l, nil
+	}
+	l, err := c.dial(ctx, addrs[turn], c.o.Trust, each)
+	if err != nil {
+		return nil, c.ended(err)
+	}
+	if !c.use(l, turn) {
+		return nil, ErrClosed
+	}
+	return l, nil
 }
 
-// alive is the connection that new streams use, unless it is known to have ended.
+// connectNode returns a connection to a node, which has to prove its key.
+func (c *Client) connectNode(ctx context.Context, at nodeAt, each time.Duration) (l *link, fresh bool, err error) {
+	release, err := c.gate(ctx, at.node)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	if l := c.aliveNode(at.node); l != nil {
+		return l, false, nil
+	}
+	trust := endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{at.node: endpoint.RoleNode})
+	l, err = c.dial(ctx, at.addr, trust, each)
+	if err != nil {
+		return nil, false, c.ended(err)
+	}
+	if !c.keep(l) {
+		return nil, false, ErrClosed
+	}
+	return l, true, nil
+}
+
+// ended is err, or ErrClosed if that is why.
+func (c *Client) ended(err error) error {
+	if c.life.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// gate lets one dial a node at a time; the zero key stands for whoever answers first.
+func (c *Client) gate(ctx context.Context, node endpoint.Fingerprint) (release func(), err error) {
+	c.mu.Lock()
+	g := c.gates[node]
+	if g == nil {
+		g = make(chan struct{}, 1)
+		c.gates[node] = g
+	}
+	c.mu.Unlock()
+	select {
+	case g <- struct{}{}:
+		return func() { <-g }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *Client) dial(ctx context.Context, addr string, trust *endpoint.Trust, each time.Duration) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, each)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	conn, err := endpoint.Dial(ctx, addr, endpoint.DialOptions{Identity: c.o.Identity, Trust: trust})
+	if err != nil {
+		return nil, err
+	}
+	return &link{conn: conn, addr: addr, single: c.o.Single}, nil
+}
+
+// alive is the connection at hand, unless it is known to have ended.
 func (c *Client) alive() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link != nil && c.link.conn.Context().Err() == nil {
-		return c.link
+	if c.home != nil && c.home.conn.Context().Err() == nil {
+		return c.home
 	}
 	return nil
 }
 
-// use makes l the connection of new streams; false if the client was closed.
-func (c *Client) use(l *link) bool {
+// aliveNode is a connection to that node.
+func (c *Client) aliveNode(node endpoint.Fingerprint) *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if l := c.links[node]; l != nil && l.conn.Context().Err() == nil {
+		return l
+	}
+	return nil
+}
+
+func (c *Client) lastTurn() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.turn
+}
+
+// use makes l the connection at hand; false if the client was closed.
+func (c *Client) use(l *link, turn int) bool {
+	if !c.keep(l) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.home, c.turn = l, turn
+	return true
+}
+
+// keep makes l the connection to its node; false if the client was closed.
+func (c *Client) keep(l *link) bool {
+	c.mu.Lock()
 	if c.closed {
+		c.mu.Unlock()
 		l.conn.Close()
 		return false
 	}
-	c.link = l
-	c.links.Go(func() {
+	old := c.links[l.conn.Peer()]
+	c.links[l.conn.Peer()] = l
+	c.open.Go(func() {
 		l.bodies.Serve(c.life, l.conn) // until the connection ends, or the client closes
 		l.conn.Close()
 	})
+	c.mu.Unlock()
+	if old != nil {
+		c.leave(old)
+	}
 	return true
 }
 
@@ -137,8 +261,11 @@ func (l *link) endedBy(err error) bool {
 // leave opens no more streams on a connection. Those that it has go on to their end.
 func (c *Client) leave(l *link) {
 	c.mu.Lock()
-	if c.link == l {
-		c.link = nil
+	if c.home == l {
+		c.home = nil
+	}
+	if c.links[l.conn.Peer()] == l {
+		delete(c.links, l.conn.Peer())
 	}
 	c.mu.Unlock()
 	l.mu.Lock()

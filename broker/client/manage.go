@@ -19,7 +19,7 @@ func (c *Client) Purge(ctx context.Context, queue string) (Purged, error) {
 	if err := checkNames(queue, ""); err != nil {
 		return Purged{}, err
 	}
-	f, err := c.request(ctx, false, &wire.Purge{Queue: queue})
+	f, err := c.request(ctx, queue, false, &wire.Purge{Queue: queue})
 	if err != nil {
 		return Purged{}, err
 	}
@@ -48,7 +48,7 @@ func (c *Client) done(ctx context.Context, queue, id string, request wire.Frame)
 	if err := checkNames(queue, id); err != nil {
 		return err
 	}
-	f, err := c.request(ctx, true, request)
+	f, err := c.request(ctx, queue, true, request)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (c *Client) done(ctx context.Context, queue, id string, request wire.Frame)
 }
 
 // request sends one frame and returns the one that answers it. It may be sent twice if that is safe.
-func (c *Client) request(ctx context.Context, safe bool, request wire.Frame) (f wire.Frame, err error) {
-	err = c.using(ctx, safe, func(l *link) error {
+func (c *Client) request(ctx context.Context, queue string, safe bool, request wire.Frame) (f wire.Frame, err error) {
+	err = c.do(ctx, queue, safe, func(l *link) error {
 		f, err = l.request(ctx, request)
 		return err
 	})
@@ -78,8 +78,11 @@ func (l *link) request(ctx context.Context, request wire.Frame) (wire.Frame, err
 	if err != nil {
 		return nil, l.unanswered(ctx, err)
 	}
-	if refused, ok := f.(*wire.ErrorFrame); ok {
-		return nil, &wire.Error{Code: refused.Code, Detail: refused.Detail}
+	switch f := f.(type) {
+	case *wire.ErrorFrame:
+		return nil, &wire.Error{Code: f.Code, Detail: f.Detail}
+	case *wire.Redirect:
+		return nil, f.AsError()
 	}
 	return f, nil
 }

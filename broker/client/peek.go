@@ -39,7 +39,7 @@ func (c *Client) Peek(ctx context.Context, queue string, o PeekOptions) iter.Seq
 		for left > 0 {
 			page := &peek{queue: queue, from: from, count: min(left, peekPage)}
 			var end *wire.PeekEnd
-			err := c.using(ctx, true, func(l *link) (err error) {
+			err := c.do(ctx, queue, true, func(l *link) (err error) {
 				end, err = page.run(ctx, l, yield)
 				return err
 			})
@@ -89,6 +89,8 @@ func (p *peek) run(ctx context.Context, l *link, yield func(*Delivery, error) bo
 			return f, nil
 		case *wire.ErrorFrame:
 			return nil, &wire.Error{Code: f.Code, Detail: f.Detail}
+		case *wire.Redirect:
+			return nil, f.AsError()
 		case *wire.Deliver:
 			if p.seen == p.count || f.Offset < p.from {
 				return nil, broke("it answered a peek with offset %d, which was not asked for", f.Offset)

@@ -87,7 +87,7 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	}
 	o.defaults()
 	p := &Producer{c: c, queue: queue, o: o, order: make(chan struct{}, 1)}
-	first, err := c.open(ctx, p.opening())
+	first, err := c.begin(ctx, queue, p.opening())
 	if err != nil {
 		return nil, err
 	}

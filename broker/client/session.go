@@ -52,7 +52,7 @@ func (p *Producer) run() {
 			p.fail(was, was)
 			return
 		}
-		o, err := p.c.openAgain(p.life, p.o.Patience, s.link, was, p.opening())
+		o, err := p.c.openAgain(p.life, p.queue, p.o.Patience, s.link, was, p.opening())
 		if err == nil {
 			err = p.recognized(o)
 		}
@@ -91,7 +91,7 @@ func (p *Producer) serve(s *session) error {
 func (p *Producer) leave(s *session, was error) bool {
 	var lost *LostError
 	stopping := isStopping(was)
-	again := p.o.Patience > 0 && (stopping || errors.As(was, &lost))
+	again := p.o.Patience > 0 && (stopping || moved(was) || errors.As(was, &lost))
 	if stopping {
 		p.c.leave(s.link)
 	}
@@ -185,7 +185,11 @@ func unfinished(u *unanswered, was, err error) Result {
 	case b != nil: // never whole, or in doubt
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: causeOf(err)}}
 	}
-	return Result{Outcome: Indeterminate, Err: &wire.Error{Code: wire.ConnectionLost, Detail: causeOf(err)}}
+	code := wire.ConnectionLost
+	if moved(was) {
+		code = wire.LeaderChanged
+	}
+	return Result{Outcome: Indeterminate, Err: &wire.Error{Code: code, Detail: causeOf(err)}}
 }
 
 // causeOf is what an indeterminate message is told of the end of its stream. A code's own text would

@@ -18,32 +18,23 @@ type opened struct {
 	answer wire.Opened
 }
 
-// open starts a stream with its first frame and reads the answer. Nothing was published or taken when
-// it fails. A connection that had ended without anybody noticing is replaced once.
-func (c *Client) open(ctx context.Context, first wire.Frame) (o *opened, err error) {
-	err = c.using(ctx, true, func(l *link) error {
+// begin starts a stream with its first frame and reads the answer. Nothing was published or taken when
+// it fails.
+func (c *Client) begin(ctx context.Context, queue string, first wire.Frame) (o *opened, err error) {
+	err = c.do(ctx, queue, true, func(l *link) error {
 		o, err = l.open(ctx, first)
 		return err
 	})
 	return o, err
 }
 
-// using does something on a connection, and once more on another if the first had ended without anybody
-// noticing and that is safe, or nothing was sent.
-func (c *Client) using(ctx context.Context, safe bool, do func(*link) error) error {
-	l, fresh, err := c.connect(ctx)
-	if err != nil {
-		return err
+// says is the frame that starts a stream, and what goes before it.
+func (l *link) says(first wire.Frame) []byte {
+	var b []byte
+	if l.single {
+		b = wire.Append(b, &wire.Single{})
 	}
-	err = do(l)
-	var unsent *endpoint.UnreachableError
-	if err == nil || fresh || ctx.Err() != nil || !l.endedBy(err) || !safe && !errors.As(err, &unsent) {
-		return err
-	}
-	if l, _, err = c.connect(ctx); err != nil {
-		return err
-	}
-	return do(l)
+	return wire.Append(b, first)
 }
 
 func (l *link) open(ctx context.Context, first wire.Frame) (_ *opened, err error) {
@@ -77,7 +68,7 @@ func (o *opened) finish() {
 }
 
 func (o *opened) greet(first wire.Frame) error {
-	if _, err := o.stream.Write(wire.Append(nil, first)); err != nil {
+	if _, err := o.stream.Write(o.link.says(first)); err != nil {
 		return err
 	}
 	f, err := o.reader.Next()
@@ -90,6 +81,8 @@ func (o *opened) greet(first wire.Frame) error {
 		return nil
 	case *wire.ErrorFrame:
 		return &wire.Error{Code: f.Code, Detail: f.Detail}
+	case *wire.Redirect:
+		return f.AsError()
 	}
 	return broke("it opened a stream with %v", f.Type())
 }
@@ -103,7 +96,7 @@ func (l *link) ask(ctx context.Context, request wire.Frame) (*opened, error) {
 		return nil, l.unopened(ctx, err)
 	}
 	o := &opened{link: l, stream: stream, reader: wire.NewReader(stream)}
-	if _, err := stream.Write(wire.Append(nil, request)); err != nil {
+	if _, err := stream.Write(l.says(request)); err != nil {
 		o.finish()
 		return nil, l.unanswered(ctx, err)
 	}

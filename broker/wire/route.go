@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"net"
 	"strconv"
+	"strings"
 )
 
 // Redirect names the node that leads a queue, or one that knows more. It answers a stream's first frame, or ends
@@ -19,7 +19,13 @@ type Redirect struct {
 func (*Redirect) Type() Type { return TypeRedirect }
 
 // Addr is host and port as one.
-func (f *Redirect) Addr() string { return net.JoinHostPort(f.Host, strconv.FormatUint(f.Port, 10)) }
+func (f *Redirect) Addr() string {
+	port := ":" + strconv.FormatUint(f.Port, 10)
+	if strings.Contains(f.Host, ":") { // an address of IP version 6
+		return "[" + f.Host + "]" + port
+	}
+	return f.Host + port
+}
 
 func (f *Redirect) encode(e *enc) {
 	e.text(f.Queue)

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+
+	"weida/broker/wire"
+	"weida/raftstore"
+)
+
+// This file is what a producer is told.
+
+// drain waits until every message has its answer; false if ctx ends first.
+func (p *producer) drain(ctx context.Context) bool {
+	for {
+		room := p.queue.roomAhead()
+		p.mu.Lock()
+		n := p.count
+		p.mu.Unlock()
+		if n == 0 {
+			return true
+		}
+		select {
+		case <-room:
+		case <-p.reign.over: // what has no answer gets none here
+			return true
+		case <-p.left:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// answered gives the window room for so many messages and bytes.
+func (p *producer) answered(count int, bytes int64) {
+	p.mu.Lock()
+	p.count -= count
+	p.bytes -= bytes
+	p.mu.Unlock()
+}
+
+func (p *producer) wake() { p.out.wake() }
+
+func (p *producer) evidence(e wire.Evidence, r evidenceRun) {
+	if r.count == 0 {
+		return
+	}
+	p.answered(int(r.count), r.bytes)
+	p.session.node.counters.confirmed(e, r.count)
+	f := wire.EvidenceFrame{First: r.first, Count: r.count, Evidence: e}
+	if e.Replicas > 0 {
+		f.Offset, f.Term = r.offset, r.term
+	}
+	p.out.evidence(f)
+}
+
+func (p *producer) refused(seq uint64, err *wire.Error) {
+	p.session.node.counters.refused(err.Code)
+	p.out.add(&wire.Refused{Seq: seq, Code: err.Code, Detail: clip(err.Detail)})
+	p.wake()
+}
+
+func (p *producer) indeterminate(m message, err *wire.Error) {
+	p.answered(1, m.size)
+	p.session.node.counters.indeterminate.Add(1)
+	p.out.add(&wire.Indeterminate{Seq: m.seq, Code: err.Code, Detail: clip(err.Detail)})
+}
+
+// below answers a message that is in the queue with less than its want.
+func (p *producer) below(m *message, e wire.Evidence, detail string) {
+	p.answered(1, m.size)
+	p.session.node.counters.below.Add(1)
+	p.out.add(&wire.Below{
+		Seq: m.seq, Evidence: e, Offset: m.offset, Term: m.term, Code: wire.NotReached, Detail: clip(detail),
+	})
+}
+
+// turnedAway answers a message that the group did not take. Where another node leads, a producer with an id has no
+// answer, but the end of its stream, and sends it there.
+func (p *producer) turnedAway(m message, err error) {
+	if notLeading(err) {
+		p.leaving.Do(func() { close(p.left) })
+		if p.slot != 0 {
+			return
+		}
+	}
+	p.answered(1, m.size)
+	p.refused(m.seq, p.session.told(p.queue, err))
+}
+
+// dropped answers a proposal that got no entry. Who wanted no more than Accepted has its answer.
+func (p *producer) dropped(messages []message, o raftstore.Outcome) {
+	for _, m := range messages {
+		switch {
+		case m.want.Replicas == 0:
+		case o.Kind == raftstore.Refused:
+			p.turnedAway(m, o.Err)
+		default:
+			p.indeterminate(m, &wire.Error{Code: wire.StoreFailed, Detail: o.Err.Error()})
+		}
+	}
+	p.wake()
+}
+
+func clip(s string) string { return s[:min(len(s), wire.DetailMax)] }
