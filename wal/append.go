@@ -139,21 +139,33 @@ func (l *Log) hasLarge(a *Append, ref segment.BodyRef) bool {
 			return true
 		}
 	}
-	return l.large[ref] != nil || l.voids.has(ref)
+	b := l.large[ref]
+	return b != nil && !b.unproved() || l.voids.has(ref)
 }
 
 // room finds the place for a batch of n bytes: in the current segment, or in the next one, which must
-// be ready. Preallocation grows by doubling.
+// be ready. On an error the current one stays.
 func (l *Log) room(n int64) error {
-	full := l.cur != nil && l.cur.end > segment.FirstBatch && l.cur.end+n > l.segBytes
-	if l.cur == nil || full && n > segment.BatchOverhead { // a promise alone does not roll
+	s := l.cur
+	full := s != nil && s.end > segment.FirstBatch && s.end+n > l.segBytes
+	if s == nil || full && n > segment.BatchOverhead { // a promise alone does not roll
 		if len(l.ready) == 0 {
 			l.wanted, l.stalled = true, false
 			return ErrNotReady
 		}
+		s = l.ready[0]
+	}
+	if err := l.allocate(s, n); err != nil {
+		return err
+	}
+	if s != l.cur {
 		l.roll()
 	}
-	s := l.cur
+	return nil
+}
+
+// allocate makes room for n bytes behind the log's end in s, doubling what was there.
+func (l *Log) allocate(s *seg, n int64) error {
 	if s.end+n <= s.size {
 		return nil
 	}

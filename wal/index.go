@@ -238,6 +238,12 @@ func (s *refSet) meets(lo, hi segment.BodyRef) bool {
 	return i < len(s.runs) && !hi.Less(segment.BodyRef{Term: s.runs[i].term, Seq: s.runs[i].from})
 }
 
+// after returns the least ref of the set behind ref, which is not in it and not behind all of it.
+func (s *refSet) after(ref segment.BodyRef) segment.BodyRef {
+	r := s.runs[s.find(ref)]
+	return segment.BodyRef{Term: r.term, Seq: r.from}
+}
+
 // common returns the runs that are in both sets.
 func (s *refSet) common(t *refSet) []refRun {
 	var list []refRun

@@ -100,21 +100,27 @@ func (l *Log) pinLocked(ref segment.BodyRef, cause error) {
 	l.emit(Event{Kind: EventPinned, Path: l.dir, Err: cause})
 }
 
-// holder is what the last lookup found: bodies are mostly asked for in order.
+// holder is what the last lookup found: bodies are mostly asked for in order. It is true for every ref
+// in [from, to) that s holds, because no newer segment holds any of these.
 type holder struct {
-	s     *seg
-	newer segment.BodyRef // least ref in a newer segment, if any
-	any   bool            // there is a newer segment with bodies
+	s    *seg
+	from segment.BodyRef
+	to   segment.BodyRef
+	ends bool // to bounds it
 }
 
 // holderLocked returns the newest segment that holds the inline body, nil if none does. The runs of a
 // sealed segment are read from its footer when they are first asked for. Log.mu is held.
 func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
-	if h := &l.holder; h.s != nil && (!h.any || ref.Less(h.newer)) && h.s.refs.has(ref) {
+	if h := &l.holder; h.s != nil && !ref.Less(h.from) && (!h.ends || ref.Less(h.to)) && h.s.refs.has(ref) {
 		return h.s, nil
 	}
-	found := holder{}
+	found := holder{from: ref}
 	for _, s := range slices.Backward(l.segs) {
+		if s.bodies == 0 || s.maxRef.Less(ref) {
+			continue
+		}
+		next := s.minRef
 		if s.covers(ref) {
 			if err := l.loadRefsLocked(s); err != nil {
 				return nil, err
@@ -124,9 +130,10 @@ func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
 				l.holder = found
 				return s, nil
 			}
+			next = s.refs.after(ref)
 		}
-		if s.bodies > 0 && (!found.any || s.minRef.Less(found.newer)) {
-			found.newer, found.any = s.minRef, true
+		if !found.ends || next.Less(found.to) {
+			found.to, found.ends = next, true
 		}
 	}
 	return nil, nil

@@ -122,7 +122,7 @@ func (l *Log) absentBody(ref segment.BodyRef) error {
 func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
 	l.mu.Lock()
 	b := l.large[c.Ref]
-	unfinished := b != nil && b.leftover && b.index == 0 && b.live == 0 // if it is damaged
+	unfinished := b != nil && b.unproved() // if it is damaged
 	closed := l.closed
 	l.mu.Unlock()
 	if closed {
@@ -287,7 +287,7 @@ func (l *Log) NewBody(ref segment.BodyRef, n int64) (*BodyFile, error) {
 		l.mu.Unlock()
 		return nil, errClosed
 	}
-	if b := l.large[ref]; b != nil && b.leftover && b.index == 0 && b.live == 0 {
+	if b := l.large[ref]; b != nil && b.unproved() {
 		delete(l.large, ref)
 		if err := removeIfThere(l.fs, filepath.Join(l.dir, bodyName(ref))); err != nil {
 			l.mu.Unlock()

@@ -204,6 +204,7 @@ func (l *Log) dropped(p trimPlan) {
 	for _, ref := range p.bodies {
 		delete(l.large, ref)
 	}
+	l.holder = holder{}
 	l.mu.Unlock()
 	if p.upto.Index > l.base.Index {
 		l.base = p.upto
