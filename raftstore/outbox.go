@@ -66,7 +66,7 @@ func (r *replica) post(m *raftpb.Message) {
 		return
 	}
 	to, ok := r.nodeOf(ReplicaID(m.GetTo()))
-	if !ok || r.removed || r.commitOnly(m) {
+	if !ok || r.removed || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
 		return
 	}
 	switch m.GetType() {

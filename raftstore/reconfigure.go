@@ -135,6 +135,7 @@ func (r *replica) takeAsked(p *plan) {
 	if c == nil {
 		return
 	}
+	r.wake()
 	if r.begins(c, p) {
 		r.active()
 	}

@@ -31,31 +31,34 @@ type replica struct {
 	asked askedChange
 
 	// owned by the shard goroutine
-	node    *raft.RawNode
-	store   raftLog
-	gate    gate
-	letters []letter
-	soft    raft.SoftState
-	term    Term  // of the last Ready
-	commit  Index // raft's
-	hard    hardState
-	answers answers
-	waiting []*raftpb.Message // depend on a hard state that is not durable
-	planned planned           // the proposal that raft was just given
-	held    []heldAppend      // raft's appends for which there is no room, oldest first
-	applies []*raftpb.Message // of this round
-	appends bool              // something was appended in this round
-	blocked bool              // raft takes no proposals now; tried again when something moved
-	conf    *config           // applied
-	changes []pendingConfig   // in the log, above it
-	peers   peers             // what is known of the members in this leadership
-	toldTo  roleTold
-	ticks   int   // to be given to raft
-	now     int64 // ticks in this life
-	rest    int   // ticks without work
-	parked  bool
-	removed bool // an applied configuration is without this replica
-	hushed  bool // the group is quiet: not ticked
+	node     *raft.RawNode
+	store    raftLog
+	gate     gate
+	letters  []letter
+	soft     raft.SoftState
+	term     Term  // of the last Ready
+	commit   Index // raft's
+	hard     hardState
+	answers  answers
+	waiting  []*raftpb.Message // depend on a hard state that is not durable
+	planned  planned           // the proposal that raft was just given
+	held     []heldAppend      // raft's appends for which there is no room, oldest first
+	applies  []*raftpb.Message // of this round
+	appends  bool              // something was appended in this round
+	blocked  bool              // raft takes no proposals now; tried again when something moved
+	conf     *config           // applied
+	changes  []pendingConfig   // in the log, above it
+	peers    peers             // what is known of the members in this leadership
+	toldTo   roleTold
+	ticks    int   // to be given to raft
+	now      int64 // ticks in this life
+	rest     int   // ticks without work
+	parked   bool
+	removed  bool // an applied configuration is without this replica
+	hushed   bool // the group is quiet: not ticked
+	calmed   int  // ticks for which raft was not ticked, before the quiet
+	mute     bool // answers to heartbeats are not sent
+	campaign int  // ticks until an election is called for; 0: none is
 
 	snapConf *config // of the snapshot that is being written
 }

@@ -177,7 +177,7 @@ func (r *replica) tick(n int) bool {
 	if !busy && !r.parked && r.rest > r.host.o.ParkTicks {
 		r.parked = r.park()
 	}
-	return !r.hushed || busy
+	return !r.hushed || !r.parked || busy
 }
 
 // ticked is called before a round in which time passed; it reports whether the replica takes part.

@@ -32,6 +32,8 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"incarnation", "TestIncarnation"},
 		{"firstEntry", "TestFirstEntry"},
 		{"commitOnly", "TestCommitOnly"},
+		{"forgetLeader", "TestQuietLeaderDies"},
+		{"quietEqual", "TestLateQuiet"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			cmd := exec.Command(exe, "-test.run=^"+c.test+"$", "-test.count=1")

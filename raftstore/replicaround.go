@@ -79,7 +79,7 @@ func (r *replica) receive(l *letter, p *plan) (cost int) {
 		return 0
 	}
 	if l.m == nil {
-		r.hush(l)
+		r.hush(l, p)
 		return 0
 	}
 	from := ReplicaID(l.m.GetFrom())
@@ -114,6 +114,13 @@ func (r *replica) giveTicks() {
 	r.supply.ticked(n)
 	r.hard.full = false
 	r.blocked = false
+	if r.hushed = r.hushed || r.removed; r.hushed {
+		return
+	}
+	r.campaignSoon(n)
+	if r.halted != nil || r.calm(n) {
+		return
+	}
 	for range min(n, 2) {
 		if r.halted == nil {
 			r.guard(r.node.Tick)
@@ -184,6 +191,7 @@ func (r *replica) proposeAll(p *plan, budget int) (cost int) {
 	if r.next == len(r.pending) {
 		return 0
 	}
+	r.wake()
 	if !r.leads() {
 		r.refuseAll(r.notLeader())
 		return 0
