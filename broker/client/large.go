@@ -57,7 +57,7 @@ func (p *Producer) sendLarge(ctx context.Context, m Message, done func(Result)) 
 		return 0, err
 	}
 	u := p.window.add(seq, start, nil, done)
-	u.want, u.large = p.wanted(&m), b
+	u.want, u.within, u.large = p.wanted(&m), m.within(), b
 	p.work.Signal()
 	defer context.AfterFunc(ctx, p.wakeAll)()
 	for b.attended && !b.told {
@@ -124,7 +124,7 @@ func (p *Producer) writeLarge(s *session, seq uint64) bool {
 	}
 	b := u.large
 	p.frame = wire.Publish{
-		Seq: seq, Low: p.window.low, Large: true, Stream: uint64(to.StreamID()), Length: uint64(b.length),
+		Seq: seq, Low: p.window.low, Within: u.within, Large: true, Stream: uint64(to.StreamID()), Length: uint64(b.length),
 	}
 	out := p.appendUnder(s, nil, u)
 	s.body = to

@@ -19,9 +19,20 @@ type Message struct {
 	Body   io.Reader
 	Length int64     // of Body in bytes; below 0 means "until its end", which has to come within wire.InlineMax
 	Want   wire.Want // zero: the producer's
+	// Within is how long, from its commit on, a message waits for the replicas that its want asks for; then its outcome is
+	// below_request. Zero is the node's own time, 5 s; a minute is the most.
+	Within time.Duration
 	// Seq is the message's sequence; 0 is the producer's next. A sequence that was sent is sent again
 	// under the same number only if it was refused or indeterminate.
 	Seq uint64
+}
+
+// within is Within as frames have it.
+func (m *Message) within() uint64 {
+	if m.Within <= 0 {
+		return 0
+	}
+	return uint64(min(max(m.Within.Milliseconds(), 1), wire.WithinMax))
 }
 
 // large says that the body has a stream of its own.

@@ -48,7 +48,8 @@ func (p *Producer) send(ctx context.Context, m Message, done func(Result)) (uint
 	if err != nil {
 		return 0, err
 	}
-	p.window.add(seq, start, body, done).want = p.wanted(&m)
+	u := p.window.add(seq, start, body, done)
+	u.want, u.within = p.wanted(&m), m.within()
 	p.work.Signal()
 	return seq, nil
 }
@@ -138,7 +139,7 @@ func (p *Producer) gatherUnder(s *session, out []byte) []byte {
 		if u == nil || u.large != nil || !s.takes(u) {
 			break
 		}
-		p.frame = wire.Publish{Seq: seq, Low: p.window.low, Body: u.body}
+		p.frame = wire.Publish{Seq: seq, Low: p.window.low, Within: u.within, Body: u.body}
 		out = p.appendUnder(s, out, u)
 	}
 	return out

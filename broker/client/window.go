@@ -20,9 +20,11 @@ type unanswered struct {
 	place place
 	start time.Time
 	want  wire.Want
-	body  []byte // of a small message; the memory stays for the next message of the slot
-	large *bulk  // of a large one
-	done  func(Result)
+	// within is Message.Within as frames have it
+	within uint64
+	body   []byte // of a small message; the memory stays for the next message of the slot
+	large  *bulk  // of a large one
+	done   func(Result)
 
 	stream uint64 // number of the stream that it was last written to; 0 is none
 	doubt  bool   // a stream that ended without its answer may have stored it
