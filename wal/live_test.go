@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -44,6 +45,10 @@ func TestHolderRandom(t *testing.T) {
 		case 0, 1, 2:
 			s.take(1+rng.IntN(20), 1+rng.IntN(400), rng.IntN(12))
 		case 3:
+			if len(s.log.segs) > 0 && s.log.segs[0].bodies > 0 {
+				next = s.log.segs[0].minRef
+				ask(1)
+			}
 			if rng.IntN(3) == 0 {
 				s.settle()
 			} else {
@@ -72,5 +77,30 @@ func TestHolderRandom(t *testing.T) {
 		ask(1)
 	}
 	s.check()
+	must(t, s.store.Close())
+}
+
+// TestDroppedIsForgotten asks for a body right before its segment goes: it is not here afterwards, and no
+// entry may name it.
+func TestDroppedIsForgotten(t *testing.T) {
+	s := newShop(t, 8<<10)
+	s.take(60, 256, 0)
+	c := commitOf(segment.BodyRef{Term: 1, Seq: 1}, 256, false)
+	must(t, s.jobs())
+	if ok, err := s.log.Holds(c); err != nil || !ok {
+		t.Fatal("the body is not here", err)
+	}
+	s.settle()
+	if ok, err := s.log.Holds(c); err != nil || ok {
+		t.Errorf("the body is still here: %v", err)
+	}
+	if s.log.Retain(c.Ref) {
+		t.Error("a body that was dropped was retained")
+	}
+	data := segment.AppendData(nil, []segment.Commit{c}, nil)
+	err := s.append(&Append{Entries: []segment.Entry{{Index: s.next, Term: 1, Data: data}}})
+	if !errors.Is(err, ErrAbsent) {
+		t.Errorf("an entry names a body that was dropped: %v", err)
+	}
 	must(t, s.store.Close())
 }
