@@ -51,7 +51,9 @@ func (h *history) behind(after uint64, most int, upTo uint64) admin.Changes {
 	if p.Gone {
 		return p
 	}
-	i, _ := slices.BinarySearchFunc(h.list, after+1, func(c admin.Change, v uint64) int { return cmp.Compare(c.Version, v) })
+	i, _ := slices.BinarySearchFunc(h.list, after+1, func(c admin.Change, v uint64) int {
+		return cmp.Compare(c.Version, v)
+	})
 	for _, c := range h.list[i:] {
 		if n := len(p.List); n >= most && p.List[n-1].Version != c.Version {
 			p.UpTo = p.List[n-1].Version

@@ -8,8 +8,8 @@ import (
 	"weida/broker/control"
 )
 
-// Cluster is what is known of all groups at one moment: the registry of the node that looks, and the facts of those that
-// answered. What follows from it is computed, nothing is asked.
+// Cluster is what is known of all groups at one moment: the registry of the node that looks, and the facts of those
+// that answered. What follows from it is computed, nothing is asked.
 type Cluster struct {
 	Now      int64 // milliseconds since 1970
 	Registry Registry

@@ -14,8 +14,8 @@ import (
 	"weida/raftstore"
 )
 
-// town is a cluster of nodes n1, n2, … that all answered, with one queue "a" of three replicas led by n1 and the control
-// group likewise; tests take it apart.
+// town is a cluster of nodes n1, n2, … that all answered, with one queue "a" of three replicas led by n1 and the
+// control group likewise; tests take it apart.
 func town(nodes int) *Cluster {
 	c := &Cluster{Now: 1_000_000, Registry: Registry{Version: 9}}
 	var all []Replica
@@ -148,7 +148,9 @@ func TestGroupHealth(t *testing.T) {
 			r.Followers = append(r.Followers, Follower{Replica: Replica{14, 4, true}, HeardMS: -1, CaughtUpMS: -1})
 		}, Changing, "under way"},
 		{"between the two steps", func(c *Cluster) { c.queueOn(1).Replication.Joint = true }, Changing, "under way"},
-		{"more are wanted", func(c *Cluster) { c.Registry.Queues[0].Spec.Replicas = 5 }, Degraded, "3 voters and 5 are wanted"},
+		{"more are wanted", func(c *Cluster) {
+			c.Registry.Queues[0].Spec.Replicas = 5
+		}, Degraded, "3 voters and 5 are wanted"},
 		{"an old leader has not noticed", func(c *Cluster) {
 			c.elect(3)
 			old := *c.queueOn(3)
@@ -226,7 +228,9 @@ func TestCanStop(t *testing.T) {
 	}{
 		{"one of three", 3, func(*Cluster) {}, 3, true, ""},
 		{"the leader of three", 3, func(*Cluster) {}, 1, true, ""},
-		{"the second of three", 3, func(c *Cluster) { c.down(2) }, 3, false, "1 of its 3 committed voters are in step, a majority is 2"},
+		{"the second of three", 3, func(c *Cluster) {
+			c.down(2)
+		}, 3, false, "1 of its 3 committed voters are in step, a majority is 2"},
 		{"the one that is down already", 3, func(c *Cluster) { c.down(2) }, 2, true, ""},
 		{"the second of five", 5, func(c *Cluster) { c.down(2) }, 3, true, ""},
 		{"the third of five", 5, func(c *Cluster) { c.down(2); c.down(4) }, 3, false, "2 of its 5"},
@@ -417,7 +421,8 @@ func TestNodeChanges(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	r.refused(http.StatusNotFound, "E5004", "GET", "/v1/check/can-stop/n7", "")
-	if s := decoded[ClusterStatus](t, r.want(http.StatusOK, "GET", "/v1/cluster", "")); s.Healthy || s.Nodes[2].Live.Reached {
+	s := decoded[ClusterStatus](t, r.want(http.StatusOK, "GET", "/v1/cluster", ""))
+	if s.Healthy || s.Nodes[2].Live.Reached {
 		t.Errorf("%+v", s)
 	}
 	if f := decoded[Facts](t, r.want(http.StatusOK, "GET", "/v1/local/groups", "")); len(f.Groups) != 2 {
@@ -455,7 +460,8 @@ func TestLeaderIsMerged(t *testing.T) {
 	}
 	c.down(1)
 	r.others[0] = c.Facts[0]
-	if got := decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", "")); got.Status.Leader != "n1" || got.Live != nil {
+	got = decoded[Queue](t, r.want(http.StatusOK, "GET", "/v1/queues/a", ""))
+	if got.Status.Leader != "n1" || got.Live != nil {
 		t.Errorf("%+v", got)
 	}
 	r.live[7] = Live{Leader: "n2", Term: 6}

@@ -45,7 +45,7 @@ func TestPageExamples(t *testing.T) {
 	r.apply(control.Command{Mutation: &control.Mutation{
 		Verb: control.Apply, Kind: control.KindConnector, Name: "c", At: 1, Connector: &control.ConnectorSpec{},
 	}})
-	r.apply(control.Command{Observe: &control.Observe{
+	r.apply(control.Command{Rules: 1, Observe: &control.Observe{
 		Kind: control.KindQueue, UID: made.UID, Generation: 1, Status: q.Status.Status,
 	}})
 	r.live[made.UID] = *q.Live

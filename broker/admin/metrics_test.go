@@ -177,7 +177,7 @@ func TestFlowsNeverFall(t *testing.T) {
 	r.apply(control.Command{Mutation: &control.Mutation{
 		Verb: control.Delete, Kind: control.KindQueue, Name: "fresh", At: 1,
 	}})
-	r.apply(control.Command{Remove: &control.Remove{Kind: control.KindQueue, UID: fresh}})
+	r.apply(control.Command{Rules: 1, Remove: &control.Remove{Kind: control.KindQueue, UID: fresh}})
 	look(flows{in: 30, accepted: 1, rejected: 6, released: 2})
 	if len(now.last) != 2 {
 		t.Errorf("%d queues are remembered", len(now.last))

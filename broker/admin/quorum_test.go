@@ -35,8 +35,9 @@ func describe(t *testing.T, r *rig, query, body string) QuorumResponse {
 func TestDescribeLeader(t *testing.T) {
 	c := town(3)
 	g := c.queueOn(1)
-	g.Replication.Followers[1].Match, g.Replication.Followers[1].HeardMS, g.Replication.Followers[1].CaughtUpMS = 17, 200, 900
-	g.Replication.Followers[2].Match, g.Replication.Followers[2].HeardMS, g.Replication.Followers[2].CaughtUpMS = 0, -1, -1
+	two, three := &g.Replication.Followers[1], &g.Replication.Followers[2]
+	two.Match, two.HeardMS, two.CaughtUpMS = 17, 200, 900
+	three.Match, three.HeardMS, three.CaughtUpMS = 0, -1, -1
 	res := describe(t, quorumRig(t, c, 1), "", `{"groups":["queue/a","control"]}`)
 	if res.ErrorCode != 0 || res.ErrorMessage != nil || len(res.Groups) != 2 || res.Version != 3 {
 		t.Fatalf("%+v", res)
@@ -87,7 +88,8 @@ func TestDescribePendingChange(t *testing.T) {
 	r.Joint = true
 	got := describe(t, quorumRig(t, c, 1), "", `{"groups":["queue/a"]}`).Groups[0]
 	if ids(got.CurrentVoters) != "[2 3]" || ids(got.CommittedVoters) != "[1 2 3]" || ids(got.Observers) != "[3]" {
-		t.Errorf("current %s, committed %s, observers %s", ids(got.CurrentVoters), ids(got.CommittedVoters), ids(got.Observers))
+		t.Errorf("current %s, committed %s, observers %s", ids(got.CurrentVoters), ids(got.CommittedVoters),
+			ids(got.Observers))
 	}
 	r.CurrentMembers = old
 	got = describe(t, quorumRig(t, c, 1), "", `{"groups":["queue/a"]}`).Groups[0]
@@ -160,7 +162,7 @@ func TestDescribeVersions(t *testing.T) {
 				t.Errorf("version %d: %s is there: %v", version, name, got)
 			}
 		}
-		for _, name := range []string{"leaderId", "leaderEpoch", "highWatermark", "currentVoters", "observers", "logEndOffset"} {
+		for _, name := range strings.Fields("leaderId leaderEpoch highWatermark currentVoters observers logEndOffset") {
 			if !strings.Contains(string(body), `"`+name+`":`) {
 				t.Errorf("version %d: %s is not there", version, name)
 			}

@@ -359,7 +359,10 @@ func (h *handler) clusterRoutes() []route {
 		}
 	}
 	return []route{
-		{"GET", "/v1/cluster", "nodes and groups in one look, the worst first", nil, nil, ok(ClusterStatus{}), h.clusterStatus},
+		{
+			"GET", "/v1/cluster", "nodes and groups in one look, the worst first", nil, nil, ok(ClusterStatus{}),
+			h.clusterStatus,
+		},
 		{"GET", "/v1/local/groups", "what this node knows of its groups", nil, nil, ok(Facts{}), h.local},
 		{
 			"POST", "/v1/quorum/describe", "leaders and voters of groups",
@@ -368,8 +371,8 @@ func (h *handler) clusterRoutes() []route {
 		},
 		{
 			"POST", "/v1/quorum/transfer-leader", "lets another voter lead a group",
-			[]param{paramDryRun, {"stay", "1 refuses where the leader is on another node, instead of asking it"}}, TransferRequest{},
-			ok(TransferResponse{}), h.transfer,
+			[]param{paramDryRun, {"stay", "1 refuses where the leader is on another node, instead of asking it"}},
+			TransferRequest{}, ok(TransferResponse{}), h.transfer,
 		},
 		{
 			"GET", "/v1/check/" + CheckCanStop + "/{name}",

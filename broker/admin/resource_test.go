@@ -106,7 +106,7 @@ func TestApplyWhatGetGave(t *testing.T) {
 	r := newRig(t, Options{})
 	uid := decoded[Queue](t, r.want(http.StatusCreated, "PUT", "/v1/queues/a", `{"spec":{}}`)).Metadata.UID
 	r.want(http.StatusCreated, "PUT", "/v1/connectors/c", `{"spec":`+connectorSpec+`}`)
-	r.apply(control.Command{Observe: &control.Observe{
+	r.apply(control.Command{Rules: 1, Observe: &control.Observe{
 		Kind: control.KindQueue, UID: uid, Generation: 1, Status: control.Status{
 			ObservedGeneration: 1, Phase: control.Ready,
 			Placement: []control.Replica{{Node: "n", Disk: "d", Owner: true}}, Conditions: []control.Condition{},
@@ -152,7 +152,7 @@ func TestDelete(t *testing.T) {
 	}
 
 	// T-19: the record goes; a queue of that name is another one.
-	r.apply(control.Command{Remove: &control.Remove{Kind: control.KindQueue, UID: q.Metadata.UID}})
+	r.apply(control.Command{Rules: 1, Remove: &control.Remove{Kind: control.KindQueue, UID: q.Metadata.UID}})
 	r.refused(http.StatusNotFound, "E5004", "GET", "/v1/queues/a", "")
 	again := decoded[Queue](t, r.want(http.StatusCreated, "PUT", "/v1/queues/a", `{"spec":{}}`))
 	if again.Metadata.UID == q.Metadata.UID || again.Metadata.Generation != 1 {

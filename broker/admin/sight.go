@@ -6,7 +6,8 @@ import (
 	"weida/broker/control"
 )
 
-// sight is the registry with what is known of the queues as they run: by this node, and by the others if there are some.
+// sight is the registry with what is known of the queues as they run: by this node, and by the others if there are
+// some.
 type sight struct {
 	node Node
 	reg  Registry

@@ -115,8 +115,8 @@ func (h *handler) watchFrom(c *call, k kind) (uint64, error) {
 }
 
 func compacted(v, now uint64, k kind) *refusal {
-	return refuse(http.StatusGone, wire.WatchCompacted, "version %d was asked for and the last is %d; list %s again", v, now,
-		k.plural)
+	return refuse(http.StatusGone, wire.WatchCompacted, "version %d was asked for and the last is %d; list %s again", v,
+		now, k.plural)
 }
 
 // stream is the events of one watch on their way to a client.

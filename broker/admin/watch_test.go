@@ -93,9 +93,11 @@ func (r *rig) randomly(rng *rand.Rand) {
 	q, there := r.state.Queue(name)
 	switch n := rng.IntN(4); {
 	case n == 0 && there && q.Metadata.DeletionTimestamp != 0:
-		r.apply(control.Command{Remove: &control.Remove{Kind: control.KindQueue, UID: q.Metadata.UID}})
+		r.apply(control.Command{Rules: 1, Remove: &control.Remove{Kind: control.KindQueue, UID: q.Metadata.UID}})
 	case n == 0:
-		r.apply(control.Command{Mutation: &control.Mutation{Verb: control.Delete, Kind: control.KindQueue, Name: name, At: 1}})
+		r.apply(control.Command{Mutation: &control.Mutation{
+			Verb: control.Delete, Kind: control.KindQueue, Name: name, At: 1,
+		}})
 	case n == 1:
 		r.apply(control.Command{Mutation: &control.Mutation{
 			Verb: control.Apply, Kind: control.KindConnector, Name: name, At: 1, Connector: &control.ConnectorSpec{

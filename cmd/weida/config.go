@@ -222,8 +222,8 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 // missing what makes it one.
 func (n *nodeFile) seeds() error {
 	if len(n.Seeds) == 2 {
-		return errors.New("seeds: two nodes are no cluster: when one is away the other has no majority, so two are worse than " +
-			"one; name one seed, or three")
+		return errors.New("seeds: two nodes are no cluster: when one is away the other has no majority, so two are worse " +
+			"than one; name one seed, or three")
 	}
 	seen := make(map[string]string)
 	for i, s := range n.Seeds {

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,4 +60,87 @@ func FuzzNodeFile(f *testing.F) {
 			t.Fatalf("%+v came back as %+v by %q", file, back, again)
 		}
 	})
+}
+
+// What may stand as seeds (T-37).
+func TestSeeds(t *testing.T) {
+	one := func(i int) seedEntry {
+		return seedEntry{fmt.Sprintf("n%d", i), fmt.Sprintf("h:%d", i), "sha256:" + strings.Repeat(fmt.Sprint(i), 64)}
+	}
+	three := []seedEntry{one(1), one(2), one(3)}
+	with := func(change func(*seedEntry)) []seedEntry {
+		list := slices.Clone(three)
+		change(&list[1])
+		return list
+	}
+	for _, row := range []struct {
+		name  string
+		seeds []seedEntry
+		err   string
+	}{
+		{"none", nil, ""},
+		{"one", three[:1], ""},
+		{"two", three[:2], "two nodes are no cluster"},
+		{"three", three, ""},
+		{"four", append(slices.Clone(three), one(4)), ""},
+		{"without this node", []seedEntry{one(2), one(3), one(4)}, `this node, "n1", is not among them`},
+		{"a name twice", with(func(s *seedEntry) { s.Name = "n1" }), `seeds[1]: "n1" stands in seeds[0] already`},
+		{"an address twice", with(func(s *seedEntry) { s.Address = "h:3" }), `seeds[2]: "h:3" stands in seeds[1]`},
+		{"a key twice", with(func(s *seedEntry) { s.Fingerprint = three[0].Fingerprint }), "stands in seeds[0]"},
+		{"no key", with(func(s *seedEntry) { s.Fingerprint = "" }), "seeds[1]: \"\" is no fingerprint"},
+		{"no port", with(func(s *seedEntry) { s.Address = "h" }), "not of the form HOST:PORT"},
+		{"no name", with(func(s *seedEntry) { s.Name = "" }), "it has no name"},
+	} {
+		err := (&nodeFile{Name: "n1", Seeds: row.seeds}).seeds()
+		if (err != nil) != (row.err != "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+}
+
+// The next address is asked where nothing listens, and only there: what was sent is never sent again elsewhere.
+func TestNextAddress(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	asked := 0
+	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked++
+		panic(http.ErrAbortHandler)
+	}))
+	defer cut.Close()
+	a := newAPI(gone.URL, cut.URL, gone.URL)
+	_, _, err := a.do(t.Context(), http.MethodPut, "/v1/queues/a", nil, []byte("{}"))
+	if status(err) != statusIndeterminate || asked != 1 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+	fine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("{}")) // the test asked
+	}))
+	defer fine.Close()
+	a = newAPI(gone.URL, fine.URL)
+	for range 2 {
+		if _, _, err := a.do(t.Context(), http.MethodGet, "/", nil, nil); err != nil || a.base() != fine.URL {
+			t.Errorf("%s, %v", a.base(), err)
+		}
+	}
+	_, _, err = newAPI(gone.URL, gone.URL).do(t.Context(), http.MethodPut, "/", nil, nil)
+	if status(err) != statusUnreachable {
+		t.Errorf("nothing listens anywhere: %v", err)
+	}
+}
+
+// A diff shows what is not alike with the fewest marks.
+func TestLineDiff(t *testing.T) {
+	for _, row := range []struct{ a, b, want string }{
+		{"", "", ""},
+		{"a b c", "a b c", "  a|  b|  c"},
+		{"a b c", "a x c", "  a|- b|+ x|  c"},
+		{"", "a", "+ a"},
+		{"a b", "b", "- a|  b"},
+		{"a b c d", "b d e", "- a|  b|- c|  d|+ e"},
+	} {
+		if got := strings.Join(lineDiff(strings.Fields(row.a), strings.Fields(row.b)), "|"); got != row.want {
+			t.Errorf("%q to %q: %s, want %s", row.a, row.b, got, row.want)
+		}
+	}
 }

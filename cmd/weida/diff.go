@@ -21,7 +21,7 @@ func newDiff() *cobra.Command {
 		Short: "show what apply would change, and change nothing",
 		Long: "Has the node judge each resource as apply would, and shows line by line how the spec that stands differs\n" +
 			"from the one that would. Status 0 is no difference, 10 is some.",
-		Example: "  weida diff -f orders.yaml\n  weida get queue orders -o yaml | sed 's/messages: 0/messages: 9/' | weida diff -f -",
+		Example: "  weida diff -f orders.yaml\n  weida get queue orders -o yaml | weida diff -f -",
 		Args:    cobra.NoArgs,
 	}
 	files := cmd.Flags().StringArrayP("file", "f", nil,

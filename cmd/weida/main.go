@@ -99,7 +99,8 @@ func newRoot() *cobra.Command {
 	dev.Example = "  weida dev\n  weida dev --data /tmp/try --reset"
 	serve.Example = "  weida serve --config weida-dev/n1.yaml"
 	root.AddCommand(dev, serve, newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
-		newSub(), newPeek(), newPurge(), newDiff(), newStatus(), newCheck(), newQuorum(), newNode(), newUnsubscribe(), newRetire(), newKey(), newLog(), newExplain(), newVersion())
+		newSub(), newPeek(), newPurge(), newDiff(), newStatus(), newCheck(), newQuorum(), newNode(),
+		newUnsubscribe(), newRetire(), newKey(), newLog(), newExplain(), newVersion())
 	plainArgs(root)
 	return root
 }

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 //	copied WORD            run the line that the node offered for copying behind WORD
 //	fake broker            start a broker that ends a publish as the body says, in scripted.yaml
 //	seen FILE PATTERN      wait until the file, which something in the background writes, has a line like that
+//	ended FILE             wait until the process whose id is in the file is no more
 //	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -48,7 +49,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"node": cmdNode, "said": cmdSaid, "status": cmdStatus, "copied": cmdCopied,
-			"fake": cmdFake, "seen": cmdSeen,
+			"fake": cmdFake, "seen": cmdSeen, "ended": cmdEnded,
 		},
 	})
 }
@@ -118,6 +119,17 @@ func cmdSeen(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s never came to hold %q:\n%s", args[0], args[1], ts.ReadFile(args[0]))
+}
+
+func cmdEnded(ts *testscript.TestScript, _ bool, args []string) {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
+	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) { // bounds a hang
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return
+		}
+	}
+	ts.Fatalf("process %d goes on", pid)
 }
 
 // node is a weida process that runs a node, started any number of times one after another.

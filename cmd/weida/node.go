@@ -50,8 +50,8 @@ func newNodeAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "let another node join the cluster",
-		Long: "Makes a key a member. The node joins when it is started with a node file that names the cluster's seeds; until\n" +
-			"then it is `joining`. A member is known by its key: another node under the same address is none.",
+		Long: "Makes a key a member. The node joins when it is started with a node file that names the cluster's seeds;\n" +
+			"until then it is `joining`. A member is known by its key: another node under the same address is none.",
 		Example: "  weida node add n4 --fingerprint sha256:4f1c… --address 10.0.0.4:7443",
 		Args:    cobra.ExactArgs(1),
 	}

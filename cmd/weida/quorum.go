@@ -21,7 +21,9 @@ import (
 )
 
 func newQuorum() *cobra.Command {
-	cmd := &cobra.Command{Use: "quorum describe|transfer-leader", Short: "look at consensus groups, and move their leaders"}
+	cmd := &cobra.Command{
+		Use: "quorum describe|transfer-leader", Short: "look at consensus groups, and move their leaders",
+	}
 	cmd.AddCommand(newQuorumDescribe(), newQuorumTransfer())
 	return cmd
 }
@@ -39,11 +41,12 @@ func newQuorumDescribe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe QUEUE|control…",
 		Short: "show who leads and who votes in groups",
-		Long: "Shows what the leader of each group knows: with --status its term, its commit index and the voters, those that\n" +
-			"count now and those that are committed; with --replication how far each replica is. A change of members that\n" +
-			"is not committed is in the current voters only. A one-replica queue has no group, and says who owns it.",
-		Example: "  weida quorum describe orders --status\n  weida quorum describe control orders --replication --human-readable",
-		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: completeGroup,
+		Long: "Shows what the leader of each group knows: with --status its term, its commit index and the voters, those\n" +
+			"that count now and those that are committed; with --replication how far each replica is. A change of members\n" +
+			"that is not committed is in the current voters only. A one-replica queue has no group, and says who owns it.",
+		Example: "  weida quorum describe orders --status\n" +
+			"  weida quorum describe control orders --replication --human-readable",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeGroup,
 	}
 	status := cmd.Flags().Bool("status", false, "show leader and voters; the default")
 	replication := cmd.Flags().Bool("replication", false, "show each replica")
@@ -247,8 +250,8 @@ func newQuorumTransfer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transfer-leader QUEUE|control NODE",
 		Short: "let another voter lead a group",
-		Long: "Asks the leader to step back for another voter that is in step. Messages go on: producers and consumers are\n" +
-			"sent to the new leader. --wait returns when it leads.",
+		Long: "Asks the leader to step back for another voter that is in step. Messages go on: producers and consumers\n" +
+			"are sent to the new leader. --wait returns when it leads.",
 		Example: "  weida quorum transfer-leader orders n2 --wait",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: completeGroup,
 	}

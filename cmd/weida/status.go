@@ -22,8 +22,8 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show how nodes and groups are, the worst first",
-		Long: "Asks every node and shows each group as its leader sees it: how many voters are in step, and how far the last\n" +
-			"one is behind, in entries and in time. A group that has something to commit and commits nothing is not\n" +
+		Long: "Asks every node and shows each group as its leader sees it: how many voters are in step, and how far the\n" +
+			"last one is behind, in entries and in time. A group that has something to commit and commits nothing is not\n" +
 			"healthy, whatever else it says. Status 0 is healthy, 10 is not.",
 		Example: "  weida status\n  weida status --watch\n  weida status --wait healthy --timeout 1m",
 		Args:    cobra.NoArgs,
