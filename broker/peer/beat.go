@@ -17,6 +17,7 @@ const (
 // Urgencies: heartbeats before everything on the raft connection, bodies of queues before long transfers on the other.
 const (
 	urgentFirst = 0
+	urgentNext  = 3 // the default
 	urgentLast  = 6
 )
 

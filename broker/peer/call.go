@@ -19,6 +19,9 @@ const callMark = math.MaxUint16
 // CallMax bounds a request, and its answer, in bytes.
 const CallMax = 8 << 20
 
+// CallsMax is how many calls of a node are on their way; others wait for a place.
+const CallsMax = 32
+
 // Call asks a node, and returns what its Options.Serve answered. What that refused is *StreamRefusedError; *DownError
 // is a node that cannot be reached, and then nothing was asked. Any other error leaves open whether it was done.
 func (l *Links) Call(ctx context.Context, to raftstore.NodeID, request []byte) ([]byte, error) {
@@ -36,6 +39,11 @@ func (l *Links) Call(ctx context.Context, to raftstore.NodeID, request []byte) (
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
+	select {
+	case p.calling <- struct{}{}:
+		defer func() { <-p.calling }()
+	case <-ctx.Done():
+	}
 	s, err := p.conn[kindPayload].OpenStreamSync(ctx)
 	if err != nil {
 		if p.ctx.Err() != nil {

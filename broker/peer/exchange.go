@@ -239,6 +239,8 @@ func (e *exchanges) exchange(s *quic.Stream, list []*batch, size int) {
 }
 
 func (e *exchanges) converse(s *quic.Stream, list []*batch) ([]raftstore.Refusal, error) {
+	// One after the other, as they were opened: side by side all of them would end late, and leave gaps meanwhile.
+	s.SetPriority(urgentNext, false)
 	if err := s.SetDeadline(time.Now().Add(exchangePatience)); err != nil {
 		return nil, err
 	}

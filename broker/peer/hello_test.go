@@ -16,7 +16,7 @@ import (
 
 // stranger is a peer that is not weida's: it has a key, and says what a test wants.
 type stranger struct {
-	t        *testing.T
+	t        testing.TB
 	id       *endpoint.Identity
 	listener *endpoint.Listener
 }
@@ -139,7 +139,8 @@ func TestWrongIdentitiesAreRefused(t *testing.T) {
 			t.Errorf("%s: refused because %v", c.name, got)
 		}
 		e := there.got.refusal(t, c.why)
-		if e.Node != 1 || e.Peer != me.id.Fingerprint() || e.Remote || !strings.Contains(e.Error(), "no message was taken") {
+		if e.Node != 1 || e.Peer != me.id.Fingerprint() || e.Remote ||
+			!strings.Contains(e.Error(), "no message was taken") {
 			t.Errorf("%s: the event is %v", c.name, e)
 		}
 		there.got.note(func() { there.got.events = nil })
@@ -159,8 +160,7 @@ func TestNothingIsReadBeforeTheHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := []raftstore.Frame{frame(1, "too early, and long enough to be taken for a hello, if it were not for the magic: "+
-		strings.Repeat("x", helloLen))}
+	list := []raftstore.Frame{frame(1, "too early, and long enough for a hello: "+strings.Repeat("x", helloLen))}
 	st, err := c.OpenStreamSync(ctxOf(t))
 	if err != nil {
 		t.Fatal(err)

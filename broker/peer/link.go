@@ -215,6 +215,7 @@ func (k *link) tell() {
 			return
 		}
 		next := k.news[0]
+		k.news[0] = nil
 		k.news = k.news[1:]
 		k.mu.Unlock()
 		next()

@@ -26,7 +26,9 @@ type pair struct {
 	arrivals  arrivals
 	beats     beats
 	places    chan struct{} // of transfers on their way out
-	serving   chan struct{} // of transfers on their way in
+	serving   chan struct{} // of transfers on their way in: twice as many, since the other side gives its own back first
+	calling   chan struct{} // of calls on their way out
+	answering chan struct{} // of calls on their way in: twice as many
 
 	shardsMu sync.Mutex
 	shards   []*shardQueue // guarded by shardsMu
@@ -39,7 +41,8 @@ type pair struct {
 func newPair(k *link, conn [kinds]*endpoint.Conn, h [kinds]hello) *pair {
 	p := &pair{
 		link: k, life: h[kindRaft].life(), conn: conn, over: make(chan struct{}),
-		places: make(chan struct{}, StreamsMax), serving: make(chan struct{}, StreamsMax),
+		places: make(chan struct{}, StreamsMax), serving: make(chan struct{}, 2*StreamsMax),
+		calling: make(chan struct{}, CallsMax), answering: make(chan struct{}, 2*CallsMax),
 	}
 	p.ctx, p.cancel = context.WithCancel(k.ctx)
 	p.exchanges.open(p, &h[kindRaft])

@@ -119,6 +119,7 @@ func (q *shardQueue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.dead = true
+	q.next = nil
 }
 
 // servePayload reads the payload stream of a shard until the connection ends.

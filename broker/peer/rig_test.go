@@ -22,14 +22,14 @@ var testCluster = [16]byte{1, 2, 3}
 
 // rig is some nodes on loopback, with real sockets and keys.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	nodes []*node
 }
 
 // node is one process's worth of links.
 type node struct {
-	t        *testing.T
+	t        testing.TB
 	o        Options
 	id       *endpoint.Identity
 	listener *endpoint.Listener
@@ -40,7 +40,7 @@ type node struct {
 }
 
 // newRig makes nodes 1 to n, with fingerprints that rise, so that the lower number dials. change may be nil.
-func newRig(t *testing.T, n int, change func(*Options)) *rig {
+func newRig(t testing.TB, n int, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
 	ids := make([]*endpoint.Identity, n)
@@ -139,11 +139,15 @@ func (r *rig) meet() {
 		n.set(table...)
 	}
 	for _, n := range r.nodes {
-		for _, m := range r.nodes {
-			if n != m {
-				n.got.await(r.t, fmt.Sprintf("up %d in %d", m.o.Node, m.o.Incarnation))
+		n.got.until(r.t, "all nodes", func() bool {
+			for _, m := range r.nodes {
+				if n != m && !slices.Contains(n.got.lines, fmt.Sprintf("up %d in %d", m.o.Node, m.o.Incarnation)) {
+					return false
+				}
 			}
-		}
+			n.got.lines = nil
+			return true
+		})
 	}
 }
 
@@ -250,7 +254,7 @@ func (g *receiver) PeerDown(node raftstore.NodeID) {
 }
 
 // until waits until is holds, with the receiver locked.
-func (g *receiver) until(t *testing.T, what string, is func() bool) {
+func (g *receiver) until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	late := false
 	timer := time.AfterFunc(patience, func() { g.note(func() { late = true }) })
@@ -266,7 +270,7 @@ func (g *receiver) until(t *testing.T, what string, is func() bool) {
 }
 
 // await waits for a line, which is gone then with those before it.
-func (g *receiver) await(t *testing.T, line string) {
+func (g *receiver) await(t testing.TB, line string) {
 	t.Helper()
 	g.until(t, line, func() bool {
 		i := slices.Index(g.lines, line)
@@ -279,7 +283,7 @@ func (g *receiver) await(t *testing.T, line string) {
 }
 
 // refusal waits for the event of a refusal for that reason.
-func (g *receiver) refusal(t *testing.T, why Why) (e *RefusedError) {
+func (g *receiver) refusal(t testing.TB, why Why) (e *RefusedError) {
 	t.Helper()
 	g.until(t, why.String(), func() bool {
 		for _, ev := range g.events {
@@ -296,7 +300,7 @@ func frame(group int, data string) raftstore.Frame {
 	return raftstore.Frame{Group: raftstore.GroupID(group), Data: []byte(data)}
 }
 
-func ctxOf(t *testing.T) context.Context {
+func ctxOf(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx

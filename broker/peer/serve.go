@@ -38,6 +38,7 @@ func (a *arrivals) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dead = true
+	a.order = newOrder(0) // what waits is void
 	if a.stop != nil {
 		a.stop()
 		a.stop = nil

@@ -105,7 +105,7 @@ func (o *outgoing) answer(deadline time.Time) error {
 	if err := o.s.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	b := make([]byte, 1+reasonMax)
+	b := make([]byte, 1+reasonMax+1)
 	n, err := io.ReadFull(o.s, b)
 	switch {
 	case err == nil:
@@ -143,22 +143,26 @@ func (p *pair) acceptTransfers() {
 
 // serveTransfer hands one transfer to the receiver and answers.
 func (p *pair) serveTransfer(s *quic.Stream) {
-	select {
-	case p.serving <- struct{}{}:
-		defer func() { <-p.serving }()
-	default:
-		p.link.count.busy.Add(1)
-		refuseTransfer(s, "too many transfers at a time")
-		return
-	}
 	head, err := readStreamHead(s)
+	places := p.serving
 	if errors.Is(err, errCall) {
-		p.serveCall(s)
-		return
+		places, err = p.answering, nil
 	}
 	if err != nil {
 		giveUp(s)
 		p.protest(err)
+		return
+	}
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		p.link.count.busy.Add(1)
+		refuseTransfer(s, "too many at a time")
+		return
+	}
+	if head == nil {
+		p.serveCall(s)
 		return
 	}
 	p.link.count.received.streams.Add(1)
@@ -190,7 +194,7 @@ func readStreamHead(s *quic.Stream) ([]byte, error) {
 	}
 	n := int(be.Uint16(size[:]))
 	if n == callMark {
-		return nil, errCall
+		return nil, errCall // the request has to come in the same time
 	}
 	if n > raftstore.StreamHeadMax {
 		return nil, malformed("head of %d bytes", n)
