@@ -152,7 +152,7 @@ func (f *fetched) answers(s *standing) [][]byte {
 // letGo says whether a body that is not here was here and is settled: this replica leads, and the entry that names it is
 // in its log, or applied and trimmed.
 func (s *standing) letGo(w *want) bool {
-	if !s.leads {
+	if !s.leads || off.tombstones {
 		return false
 	}
 	if w.Unproved {

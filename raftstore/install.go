@@ -195,10 +195,12 @@ func (in *install) look() {
 			in.run, in.off = in.run+1, 0
 		}
 		in.still = 0
-		if !r.log.Retain(c.Ref) {
-			r.gate.room.want(in.from.mark.Index, c)
-			in.open = append(in.open, c)
+		if r.holds(c) || off.installBodies {
+			r.log.Retain(c.Ref) // or a tombstone is here
+			continue
 		}
+		r.gate.room.want(in.from.mark.Index, c)
+		in.open = append(in.open, c)
 	}
 	if in.run < len(in.from.runs) && len(in.open) < installOpen {
 		r.shard.enqueue(r) // there is more to look for
@@ -225,7 +227,7 @@ func (s *supply) beginCommit() bool {
 		return false
 	case in.committing:
 		return true
-	case !in.here || r.log.FlushedEnd().Less(in.end):
+	case !in.here || r.log.FlushedEnd().Less(in.end) && !off.installFlush:
 		return false
 	}
 	r.expects = false
@@ -310,9 +312,12 @@ func (r *replica) installed(a *arrivedSnapshot) error {
 	}
 	r.log.ReleaseAll()
 	r.releases, r.snap.large, r.snap.grown, r.snap.freed = releases{}, nil, 0, 0
+	was := r.marks
 	if err := errors.Join(r.restoreFrom(f), f.Close()); err != nil {
+		r.marks = was // of a machine that is half of one thing and half of another nothing is said
 		return fmt.Errorf("snapshot %d: %w", a.mark.Index, err)
 	}
+	r.marks.Written, r.marks.Flushed = a.mark.Index, a.mark.Index
 	_, in := r.conf.find(r.rid)
 	r.removed = !in
 	if _, ok := r.machine.(Holder); ok {

@@ -11,5 +11,9 @@ var off struct {
 	firstEntry       bool // a leader serves only after its term's first entry is applied
 	forgetLeader     bool // when the leader of a quiet group is gone, the followers forget it
 	quietEqual       bool // a group becomes quiet only where log and term are those of the leader
+	tombstones       bool // a leader says of a body that is settled and gone that it is settled
+	bodyProof        bool // a body counts only if it has the length and the digest of its commit record
+	installBodies    bool // a snapshot counts only with every live body that it names
+	installFlush     bool // and only when these are flushed
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
 }

@@ -34,6 +34,10 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"commitOnly", "TestCommitOnly"},
 		{"forgetLeader", "TestQuietLeaderDies"},
 		{"quietEqual", "TestLateQuiet"},
+		{"tombstones", "TestTombstones"},
+		{"bodyProof", "TestWrongBytes"},
+		{"installBodies", "TestInstall"},
+		{"installFlush", "TestInstallFlush"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			cmd := exec.Command(exe, "-test.run=^"+c.test+"$", "-test.count=1")
@@ -54,6 +58,8 @@ func init() {
 		"answersWait": &off.answersWait, "truncatedAnswers": &off.truncatedAnswers, "hardWait": &off.hardWait,
 		"gate": &off.gate, "incarnation": &off.incarnation, "firstEntry": &off.firstEntry,
 		"commitOnly": &off.commitOnly, "forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
+		"tombstones": &off.tombstones, "bodyProof": &off.bodyProof,
+		"installBodies": &off.installBodies, "installFlush": &off.installFlush,
 	} {
 		*rule = os.Getenv("WEIDA_OFF") == name
 	}
