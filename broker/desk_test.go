@@ -64,12 +64,17 @@ func (d *desk) Propose(b *raftstore.Batch) error {
 	return nil
 }
 
-func (d *desk) NewBody(int64) (raftstore.BodyWriter, error)           { return nil, raftstore.ErrFull }
+func (d *desk) NewBody(int64) (raftstore.BodyWriter, error) { return nil, raftstore.ErrFull }
+
 func (d *desk) OpenBody(segment.Commit) (raftstore.BodyReader, error) { return nil, raftstore.ErrBody }
-func (d *desk) Release(raftstore.BodyRef)                             {}
-func (d *desk) Reconfigure(raftstore.Change) error                    { return nil }
-func (d *desk) Status() raftstore.Status                              { return raftstore.Status{Marks: d.marks} }
-func (d *desk) Stop()                                                 {}
+
+func (d *desk) Release(raftstore.BodyRef) {}
+
+func (d *desk) Reconfigure(raftstore.Change) error { return nil }
+
+func (d *desk) Status() raftstore.Status { return raftstore.Status{Marks: d.marks} }
+
+func (d *desk) Stop() {}
 
 func (d *desk) leads(term raftstore.Term) { d.role(raftstore.LeaderRole, term, 1) }
 

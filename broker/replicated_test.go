@@ -59,8 +59,8 @@ func TestReplicatedQueue(t *testing.T) {
 	}
 }
 
-// The leadership moves while messages come and go, by order and by the loss of a node: every message is confirmed, is in
-// the queue once and in order, and is delivered; a client that is led about and one that knows one node only are no
+// The leadership moves while messages come and go, by order and by the loss of a node: every message is confirmed, is
+// in the queue once and in order, and is delivered; a client that is led about and one that knows one node only are no
 // different in this (W-42, W-43, W-76, X-3).
 func TestLeadershipMovesUnderLoad(t *testing.T) {
 	const messages = 3000

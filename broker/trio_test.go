@@ -21,8 +21,8 @@ import (
 	"weida/wal"
 )
 
-// trio is three nodes with one replicated queue, "far", whose replicas are real and speak by way of memory. Clients come
-// by QUIC. What the registry would say of nodes and replicas, the test says.
+// trio is three nodes with one replicated queue, "far", whose replicas are real and speak by way of memory. Clients
+// come by QUIC. What the registry would say of nodes and replicas, the test says.
 type trio struct {
 	t     *testing.T
 	ctx   context.Context
@@ -107,7 +107,9 @@ func (tr *trio) sit(dir string, id *endpoint.Identity, trust *endpoint.Trust) {
 		tr.t.Fatal(err)
 	}
 	n := raftstore.NodeID(len(tr.seats))
-	s.host = raftstore.NewHost(raftstore.HostOptions{Store: s.store, Node: n, Transport: &cable{tr.net, n}, ElectionTicks: 8})
+	s.host = raftstore.NewHost(raftstore.HostOptions{
+		Store: s.store, Node: n, Transport: &cable{tr.net, n}, ElectionTicks: 8,
+	})
 	s.host.Start()
 }
 

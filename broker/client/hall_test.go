@@ -106,6 +106,13 @@ func (m *member) gone() {
 	}
 }
 
+// end takes all nodes away.
+func (h *hall) end() {
+	for _, m := range h.nodes {
+		m.gone()
+	}
+}
+
 // hangUp ends the node's connections.
 func (m *member) hangUp() {
 	m.mu.Lock()

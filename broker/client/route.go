@@ -16,7 +16,7 @@ const (
 	// HopsMax is how many redirects one operation follows (W-43).
 	HopsMax = 2
 	// leaderTry is how long a node that is said to lead may take to answer, before others are asked.
-	leaderTry = time.Second
+	leaderTry = 2 * time.Second
 )
 
 // nodeAt is where a node is, and the key that it has to prove there.
@@ -77,7 +77,7 @@ func (c *Client) follow(ctx context.Context, queue string, l *link, fresh bool, 
 		if err != nil {
 			return nil, false, err
 		}
-		if l, fresh, err = c.connectNode(ctx, at, dialMax); err != nil {
+		if l, fresh, err = c.connectNode(ctx, at, leaderTry); err != nil {
 			c.unlead(queue, at.node)
 			return nil, false, err
 		}

@@ -217,7 +217,7 @@ func TestLeadershipMovesUnderAConsumer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer k.Close()
-		defer h.nodes[1].hangUp()
+		defer h.end() // else the consumer waits for the model to end its stream
 		b := h.nodes[0].stream()
 		if f, ok := b.next().(*wire.Credit); !ok || f.Limit != 256 {
 			t.Fatalf("%+v", f)
