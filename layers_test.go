@@ -37,6 +37,10 @@ var floors = []floor{
 		"os log syscall",
 	},
 	{
+		"broker/connector", "broker/connector broker/client broker/control broker/wire broker/endpoint fsync",
+		"github.com/zeebo/xxh3", "os log syscall",
+	},
+	{
 		"broker", "broker raftstore wal segment fsync",
 		"github.com/quic-go/quic-go github.com/zeebo/xxh3 github.com/prometheus/client_golang github.com/goccy/go-yaml",
 		"syscall",

@@ -15,8 +15,9 @@
 // for the moment: those behind it that were under way come before it. A line that was stored with less than was
 // asked is not sent again: Status counts it.
 //
-// As a sink: a message is accepted only when its record is flushed and the state file says so; at-least-once. What a crash left behind that mark is cut at the next start, so the file holds whole
-// records only: the file belongs to the sink alone.
+// As a sink: a message is accepted only when its record is flushed and the state file says so; at-least-once. What a
+// crash left behind that mark is cut at the next start, so the file holds whole records only: the file belongs to the
+// sink alone.
 //
 // Who may call: Run once at a time; Status and Forget from any goroutine, Forget while Run does not run. Options.Wake
 // is called by Run's goroutines and must not block.

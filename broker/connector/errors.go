@@ -27,8 +27,8 @@ type ChangedError struct {
 }
 
 func (e *ChangedError) Error() string {
-	return fmt.Sprintf("connector: %s %s; nothing more was moved, and the file was not touched; bring back the file that it "+
-		"was, or delete the connector and make it again: it begins anew", e.Path, e.Why)
+	return fmt.Sprintf("connector: %s %s; nothing more was moved, and the file was not touched; bring back the file that "+
+		"it was, or delete the connector and make it again: it begins anew", e.Path, e.Why)
 }
 
 // ForgottenError is a queue that does not know a source's producer any more.
@@ -38,9 +38,9 @@ type ForgottenError struct {
 }
 
 func (e *ForgottenError) Error() string {
-	return fmt.Sprintf("connector: queue %q knows nothing of the %d lines that it had confirmed: it was made anew, or the "+
-		"producer was retired; nothing more was published, because every line would come again; if that is wanted, delete "+
-		"the connector and make it again", e.Queue, e.Lines)
+	return fmt.Sprintf("connector: queue %q knows nothing of the %d lines that it had confirmed: it was made anew, or "+
+		"the producer was retired; nothing more was published, because every line would come again; if that is wanted, "+
+		"delete the connector and make it again", e.Queue, e.Lines)
 }
 
 // LineError is a line that did not get its place in the queue. The source stays at it.
@@ -60,8 +60,9 @@ func (e *LineError) Unwrap() error { return e.Err }
 type UnframedError struct{ Offset uint64 }
 
 func (e *UnframedError) Error() string {
-	return fmt.Sprintf("connector: message %d has a newline inside and would be two lines; it was not written and stays in the "+
-		"queue; set policy framing to length, or state the loss %q to have such messages rejected", e.Offset, LossUnframed)
+	return fmt.Sprintf("connector: message %d has a newline inside and would be two lines; it was not written and stays "+
+		"in the queue; set policy framing to length, or state the loss %q to have such messages rejected",
+		e.Offset, LossUnframed)
 }
 
 // StateError is a state file that cannot be understood.
@@ -71,8 +72,8 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("connector: %s: %v; nothing was moved and it was not changed; bring back a copy, or move it away: a "+
-		"source goes on from what the queue has, a sink at the end of its file", e.Path, e.Err)
+	return fmt.Sprintf("connector: %s: %v; nothing was moved and it was not changed; bring back a copy, or move it away: "+
+		"a source goes on from what the queue has, a sink at the end of its file", e.Path, e.Err)
 }
 
 // Unwrap returns the cause.

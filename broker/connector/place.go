@@ -38,7 +38,7 @@ func (c *file) place() (place, error) {
 	}
 	parts := strings.Split(below, string(filepath.Separator))
 	if strings.HasPrefix(parts[len(parts)-1], ownPrefix) {
-		return place{}, &PathError{c.plan.path, "begins with " + ownPrefix + ", as the files that connectors keep for themselves"}
+		return place{}, &PathError{c.plan.path, "begins with " + ownPrefix + ", as files that connectors keep for themselves"}
 	}
 	at := dir
 	for i, part := range parts {

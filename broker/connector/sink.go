@@ -164,8 +164,8 @@ func (s *sink) write(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.room(ctx); err != nil {
-			return nil //nolint:nilerr // the end of ctx is no trouble: the message stays in the queue
+		if !s.room(ctx) {
+			return nil // the message stays in the queue
 		}
 		end, err := s.w.append(d, s.end) // only this goroutine moves end
 		if errors.Is(err, errNewline) {
@@ -195,11 +195,11 @@ func (s *sink) unframed(ctx context.Context, d *client.Delivery) error {
 		return err
 	}
 	s.c.update(func(now *Status) { now.Rejected++ })
-	return nil
+	return s.cut() // of a large one the beginning was written
 }
 
-// room waits until there is not too much that waits for the flush.
-func (s *sink) room(ctx context.Context) error {
+// room waits until there is not too much that waits for the flush; false if ctx ended.
+func (s *sink) room(ctx context.Context) bool {
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		s.moved.Broadcast()
@@ -211,7 +211,7 @@ func (s *sink) room(ctx context.Context) error {
 	for ctx.Err() == nil && (len(s.ready) >= unsettledMax || s.end-s.settled >= unsettledBytesMax) {
 		s.moved.Wait()
 	}
-	return ctx.Err()
+	return ctx.Err() == nil
 }
 
 // settle makes durable and accepts what is written, until nothing more will be, or something fails.

@@ -30,9 +30,13 @@ func (r *rig) left() (n int) {
 func (u *run) wantFile(n uint64, text string) {
 	u.r.t.Helper()
 	u.until("done", func(s Status) bool { return s.Messages >= n })
-	u.stop()
-	if got := u.r.read("f"); got != text {
-		u.r.t.Errorf("the file is %.80q (%d bytes), want %.80q (%d)", got, len(got), text, len(text))
+	for _, when := range []string{"runs", "ended"} { // its readers see no more and no less meanwhile
+		if got := u.r.read("f"); got != text {
+			u.r.t.Errorf("when the sink %s the file is %.80q (%d bytes), want %.80q (%d)", when, got, len(got), text, len(text))
+		}
+		if when == "runs" {
+			u.stop()
+		}
 	}
 }
 

@@ -213,7 +213,7 @@ func TestSourceIsForgotten(t *testing.T) {
 // A line below one that the queue has may be missing there: it was refused for the moment when the source was killed.
 // It is found without a state file, too.
 func TestSourceFillsGap(t *testing.T) {
-	const n, missing = 300, 11
+	const n, missing = 2000, 1500
 	r := newRig(t)
 	err := r.n.MakeQueue(r.ctx, "small", control.QueueSpec{Limits: control.QueueLimits{MessageBytes: 100}})
 	if err != nil {

@@ -165,7 +165,7 @@ func (p *plan) losses(loss string, needed []string) error {
 	}
 	for _, w := range needed {
 		if !slices.Contains(stated, w) {
-			return &SpecError{"spec.loss", fmt.Sprintf("leaves out %q, which cannot be ruled out with this direction and evidence: "+
+			return &SpecError{"spec.loss", fmt.Sprintf("leaves out %q, which this direction and evidence cannot rule out: "+
 				"state %q", w, strings.Join(needed, ","))}
 		}
 	}

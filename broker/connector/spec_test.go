@@ -125,8 +125,10 @@ func TestPaths(t *testing.T) {
 func TestDamagedState(t *testing.T) {
 	r := newRig(t)
 	r.write("f", "one\n")
-	for _, s := range []string{"", "{", `{"version":2,"end":0,"anchor":""}`, `{"version":1,"end":-1,"anchor":""}`,
-		`{"version":1,"base":2,"lines":1,"end":1,"anchor":""}`, `{"version":1,"end":0,"anchor":"","more":1}`} {
+	for _, s := range []string{
+		"", "{", `{"version":2,"end":0,"anchor":""}`, `{"version":1,"end":-1,"anchor":""}`,
+		`{"version":1,"base":2,"lines":1,"end":1,"anchor":""}`, `{"version":1,"end":0,"anchor":"","more":1}`,
+	} {
 		r.write(stateName, s)
 		u := r.run(r.options(sourceSpec()))
 		u.untilWhy(control.Degraded, "StateDamaged")

@@ -17,8 +17,9 @@ import (
 
 // state is what a connector's state file holds, as JSON. It is replaced as a whole and flushed.
 //
-// Of a source, Lines lines lie before End, all of them confirmed: it may be older than what the queue knows, and is only
-// where the search begins. Base lines before BaseEnd were there when it began at the file's end and are never sent.
+// Of a source, Lines lines lie before End, all of them confirmed: it may be older than what the queue knows, and is
+// only where the search begins. Base lines before BaseEnd were there when it began at the file's end: they are never
+// sent.
 //
 // Of a sink, everything before End is whole records and was flushed. No message is accepted
 // before End covers it, so what lies behind belongs to messages that come again, and may be cut.

@@ -63,7 +63,7 @@ func TestTracker(t *testing.T) {
 		case c.failed == 0 && (err != nil || ctx.Err() != nil):
 			t.Errorf("%s: %v, %v", c.what, err, ctx.Err())
 		case c.failed == 0:
-		case !errors.As(err, &failed) || failed.Line != c.failed || context.Cause(ctx) != err:
+		case !errors.As(err, &failed) || failed.Line != c.failed || !errors.Is(context.Cause(ctx), err):
 			t.Errorf("%s: %v, %v", c.what, err, context.Cause(ctx))
 		case !errors.Is(tr.enter(t.Context(), 0), err):
 			t.Errorf("%s: another line was taken", c.what)
