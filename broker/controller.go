@@ -8,6 +8,7 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/queue"
+	"weida/raftstore"
 )
 
 // controller makes true on this node what the registry says: it steps the reconciler and is its Runtime.
@@ -157,9 +158,37 @@ func (c *controller) Disconnect(k control.Queue) (bool, control.Drain, error) {
 	return ended, d, nil
 }
 
+// Group implements control.Runtime: every group here has one owner so far.
+func (c *controller) Group(control.Queue) (control.Group, error) { return control.Group{}, nil }
+
+// Reconfigure implements control.Runtime.
+func (c *controller) Reconfigure(control.Queue, []control.Replica) error { return raftstore.ErrNoGroup }
+
+// Transfer implements control.Runtime.
+func (c *controller) Transfer(control.Queue, control.Replica) error { return raftstore.ErrNoGroup }
+
+// SetAside implements control.Runtime.
+func (c *controller) SetAside(control.Queue, control.Replica) (bool, error) { return true, nil }
+
+// Reachable implements control.Runtime.
+func (c *controller) Reachable(uint64) bool { return true }
+
+// ControlGroup implements control.Runtime: the control log has one owner so far.
+func (c *controller) ControlGroup() (control.Group, error) {
+	g := control.Group{Serves: true}
+	for _, p := range c.node.registry.state.Cluster().Replicas {
+		g.Members = append(g.Members, control.Member{
+			Replica: p.Replica, Number: p.Number, Learner: p.Learner, CaughtUp: true, Held: true,
+		})
+	}
+	return g, nil
+}
+
+// ReconfigureControl implements control.Runtime.
+func (c *controller) ReconfigureControl([]control.Replica) error { return raftstore.ErrNoGroup }
+
 // Destroy implements control.Runtime.
-func (c *controller) Destroy(k control.Queue) (bool, error) {
-	uid := k.Metadata.UID
+func (c *controller) Destroy(uid uint64, _ control.Replica) (bool, error) {
 	c.mu.Lock()
 	j := c.jobs[uid]
 	done := j != nil && j.gone
@@ -171,7 +200,7 @@ func (c *controller) Destroy(k control.Queue) (bool, error) {
 		return true, nil
 	}
 	err := c.do(uid, func() error {
-		if err := c.node.destroy(k); err != nil {
+		if err := c.node.destroy(uid); err != nil {
 			return err
 		}
 		c.mu.Lock()

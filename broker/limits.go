@@ -88,7 +88,7 @@ func Limits() []LimitRow {
 		{"open deliveries per subscription", fmt.Sprint(queue.UnsettledMax), "no more are made until some are settled"},
 		{"messages in one answer to a peek", fmt.Sprint(peekMax), "the client asks again"},
 		{"queues; connectors", fmt.Sprintf("%d; %d", control.QueuesMax, control.ConnectorsMax), code(wire.RegistryFull)},
-		{"replicas of a queue", fmt.Sprintf("%d until replication exists", control.ReplicasMax), code(wire.InvalidResource)},
+		{"replicas of a queue", fmt.Sprintf("1, or 3 to %d", control.ReplicasMax), code(wire.InvalidResource)},
 		{"answers that a client has not read", size(outboxMax), "the node reads no more of its requests"},
 		{"stop in order", fmt.Sprintf("%v for answers to be given and read", stopPatience), "the rest is indeterminate"},
 		{

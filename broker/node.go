@@ -120,6 +120,7 @@ func Open(c Config) (_ *Node, err error) {
 	n.control = newController(n)
 	n.registry.reconcile(control.NewReconciler(n.control, control.Options{
 		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: fmt.Sprintf("%x", n.store.Identity().Disk),
+		Incarnation: n.store.Identity().Incarnation,
 	}))
 	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
 		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust, Connections: connectionsMax, OnRefused: n.turnedAway,

@@ -69,14 +69,22 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 }
 
 // destroy closes the queue's group and takes its directory away; the deletion is committed.
-func (n *Node) destroy(c control.Queue) error {
-	if q := n.serving(c); q != nil {
-		q.group.Stop()
+func (n *Node) destroy(uid uint64) error {
+	n.queuesMu.RLock()
+	var open *nodeQueue
+	for _, q := range n.queues {
+		if uint64(q.id) == uid {
+			open = q
+		}
+	}
+	n.queuesMu.RUnlock()
+	if open != nil {
+		open.group.Stop()
 		n.queuesMu.Lock()
-		delete(n.queues, q.name)
+		delete(n.queues, open.name)
 		n.queuesMu.Unlock()
 	}
-	return n.store.RemoveLog(raftstore.GroupID(c.Metadata.UID))
+	return n.store.RemoveLog(raftstore.GroupID(uid))
 }
 
 func (n *Node) lookup(name string) *nodeQueue {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"weida/broker/admin"
 	"weida/broker/control"
@@ -47,7 +48,6 @@ type registry struct {
 	news    []news         // guarded by mu; applied entries of which the reconciler has not been told
 	halted  error          // guarded by mu
 	copied  admin.Registry // guarded by mu; as of its version, never changed
-	history history        // guarded by mu
 	moved   chan struct{}  // guarded by mu; closed when something has changed
 }
 
@@ -87,6 +87,10 @@ func (r *registry) reconcile(rec *control.Reconciler) {
 	defer r.mu.Unlock()
 	r.reconciler = rec
 	rec.Load(r.state)
+	rec.Lead(r.state)
+	if r.applied <= r.durable {
+		rec.Step(time.Now().UnixMilli(), r.state) // the node registers before anybody asks for something
+	}
 	r.ring()
 }
 
@@ -132,7 +136,6 @@ func (r *registry) Apply(t raftstore.Term, i raftstore.Index, items []raftstore.
 			panic("bug: broker: control log: " + err.Error())
 		}
 		result = r.state.Apply(uint64(i), c)
-		r.history.note(uint64(i), c, madeBy(result, uint64(i)), result)
 		if r.reconciler != nil {
 			r.news = append(r.news, news{i, c, result})
 		}
@@ -192,7 +195,6 @@ func (r *registry) Restore(s raftstore.Source) error {
 	}
 	r.mu.Lock()
 	r.state = state
-	r.history = history{from: state.Version()}
 	r.mu.Unlock()
 	return nil
 }
@@ -242,7 +244,10 @@ func (r *registry) copy() admin.Registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.copied.Version != r.state.Version() {
-		r.copied = admin.Registry{Version: r.state.Version(), Queues: r.state.Queues(), Connectors: r.state.Connectors()}
+		r.copied = admin.Registry{
+			Version: r.state.Version(), Nodes: byName(r.state.Nodes()), Queues: r.state.Queues(),
+			Connectors: r.state.Connectors(),
+		}
 	}
 	return r.copied
 }

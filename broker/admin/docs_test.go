@@ -154,6 +154,8 @@ func TestPageCodes(t *testing.T) {
 	want := []string{
 		"400 invalid_resource", "413 invalid_resource", "503 not_committed", "504 mutation_indeterminate",
 		"400 bad_request", "403 bad_request", "404 bad_request", "405 bad_request", "415 bad_request",
+		"409 change_pending", "409 unsafe", "409 no_group", "409 not_leader", "503 not_leader", "410 watch_compacted",
+		"503 overloaded",
 	}
 	for _, how := range reasons {
 		want = append(want, fmt.Sprintf("%d %s", how.status, how.code))
@@ -161,6 +163,28 @@ func TestPageCodes(t *testing.T) {
 	for _, w := range want {
 		if !listed[w] {
 			t.Errorf("the page does not list %s", w)
+		}
+	}
+}
+
+// The page names every route that there is.
+func TestPageRoutes(t *testing.T) {
+	text, _ := apiPage(t)
+	h := &handler{}
+	for _, rt := range h.routesOf() {
+		path := strings.ReplaceAll(rt.path, "{name}", "NAME")
+		if strings.HasPrefix(path, "/v1/connectors") || strings.HasPrefix(path, "/page.") {
+			continue // as those of queues; and what the page loads
+		}
+		tail := path[strings.LastIndexByte(path, '/'):]
+		if !strings.Contains(text, rt.method+" "+path+"`") && !strings.Contains(text, "`"+path+"`") &&
+			!strings.Contains(text, "`…"+tail+"`") && !strings.Contains(text, rt.method+" "+strings.Replace(path, "NAME", "NODE", 1)+"`") {
+			t.Errorf("the page does not name %s %s", rt.method, path)
+		}
+	}
+	for name := range sinceVersion {
+		if !strings.Contains(text, fmt.Sprintf("`%s` | %d |", name, sinceVersion[name])) {
+			t.Errorf("the page does not say since when there is %s", name)
 		}
 	}
 }
@@ -181,6 +205,10 @@ func TestPageLimits(t *testing.T) {
 		fmt.Sprintf("| changes under way | %d |", o.MutationsMax),
 		fmt.Sprintf("| a change to be committed in | %s |", span(o.MutationTime)),
 		fmt.Sprintf("| scrapes under way | %d |", scrapesMax),
+		fmt.Sprintf("| watches | %d |", watchesMax),
+		fmt.Sprintf("| a comment of a watch; one write of it | every %s; %s |", span(watchBeat), span(watchPatience)),
+		fmt.Sprintf("| the other nodes to answer in | %s |", span(factsPatience)),
+		fmt.Sprintf("| a voter's last answer | %s ago |", span(heardMax*time.Millisecond)),
 	} {
 		if !strings.Contains(text, row) {
 			t.Errorf("the page does not say %s", row)

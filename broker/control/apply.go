@@ -1,10 +1,16 @@
 package control
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-func (s *State) mutate(m *Mutation) Result {
-	if err := m.Validate(); err != nil {
+func (s *State) mutate(m *Mutation, rules int) Result {
+	if err := m.validate(rules); err != nil {
 		return s.find(m.Kind, m.Name).result(false, err)
+	}
+	if m.Kind == KindNode {
+		return s.mutateNode(m)
 	}
 	o := s.find(m.Kind, m.Name)
 	if err := s.admit(m, o); err != nil {
@@ -82,7 +88,9 @@ func (s *State) make(m *Mutation) object {
 	} else {
 		s.putConnector(&Connector{Kind: KindConnector, Metadata: meta, Spec: m.Connector.WithDefaults(), Status: status})
 	}
-	return s.find(m.Kind, m.Name)
+	o := s.find(m.Kind, m.Name)
+	s.touch(Added, o)
+	return o
 }
 
 func (s *State) put(q *Queue) {
@@ -124,7 +132,7 @@ func (s *State) change(m *Mutation, o object) bool {
 		o.connector.Spec = spec
 	}
 	o.meta.Generation++
-	o.meta.ResourceVersion = s.version
+	s.moved(o)
 	return true
 }
 
@@ -153,13 +161,19 @@ func (s *State) delete(m *Mutation, o object) bool {
 			o.status.Conditions = []Condition{{CondRemoval, "Stopping", "it is being stopped"}}
 		}
 	}
-	o.meta.ResourceVersion = s.version
+	s.moved(o)
 	return true
 }
 
 // observe takes a controller's word.
-func (s *State) observe(c *Observe) Result {
+func (s *State) observe(c *Observe, rules int) Result {
+	if c.Kind == KindCluster {
+		return s.observeCluster(c)
+	}
 	o := s.findUID(c.Kind, c.UID)
+	if o.node != nil {
+		return s.observeNode(c, o)
+	}
 	if o.meta == nil {
 		return Result{Err: gone(c.Kind, c.UID)}
 	}
@@ -185,33 +199,112 @@ func (s *State) observe(c *Observe) Result {
 		return refuse(Invalid, "nobody asked for its deletion")
 	case o.status.Destroying && !c.Status.Destroying:
 		return refuse(Conflict, "it is being destroyed; that cannot be taken back")
-	case sameStatus(&c.Status, o.status):
+	case rules >= 2 && c.Epoch != o.status.Epoch:
+		return refuse(Conflict, "its placement is at epoch %d, and what was found is of %d", o.status.Epoch, c.Epoch)
+	}
+	to := c.Status.clone()
+	if rules >= 2 {
+		to.Placement = markMade(o.status.Placement, c.Made)
+		to.Epoch, to.Step, to.Founders = o.status.Epoch, o.status.Step, o.status.Founders
+	}
+	if sameStatus(&to, o.status) {
 		return o.result(false, nil)
 	}
-	*o.status = c.Status.clone()
-	o.meta.ResourceVersion = s.version
+	s.count(o, -1)
+	*o.status = to
+	s.count(o, 1)
+	s.moved(o)
 	return o.result(true, nil)
 }
 
-// remove takes the record away.
-func (s *State) remove(c *Remove) Result {
+// observeNode takes over conditions; what else is said of a node follows from verbs and registrations.
+func (s *State) observeNode(c *Observe, o object) Result {
+	st := Status{Phase: Ready, Conditions: c.Status.Conditions}
+	if err := validateStatus(KindNode, o.meta.Name, &st); err != nil {
+		return o.result(false, err)
+	}
+	if slices.Equal(c.Status.Conditions, o.node.Status.Conditions) {
+		return o.result(false, nil)
+	}
+	o.node.Status.Conditions = cloneList(c.Status.Conditions)
+	s.moved(o)
+	return o.result(true, nil)
+}
+
+// remove takes the record away. What is left of it on other nodes is retired.
+func (s *State) remove(c *Remove, rules int) Result {
 	o := s.findUID(c.Kind, c.UID)
 	if o.meta == nil {
 		return Result{Err: gone(c.Kind, c.UID)}
 	}
-	if o.meta.DeletionTimestamp == 0 {
+	refuse := func(r Reason, format string, args ...any) Result {
 		return o.result(false, &Error{
-			Reason: Invalid, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion,
-			Message: "nobody asked for its deletion: the record stays",
+			Reason: r, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion, Message: fmt.Sprintf(format, args...),
 		})
 	}
-	delete(s.names, c.UID)
-	if o.queue != nil {
-		delete(s.queues, o.meta.Name)
-	} else {
-		delete(s.connectors, o.meta.Name)
+	if o.meta.DeletionTimestamp == 0 {
+		return refuse(Invalid, "nobody asked for its deletion: the record stays")
 	}
-	return o.result(true, nil)
+	if o.node != nil {
+		if why := s.stillOn(o.node); why != "" {
+			return refuse(Conflict, "%s", why)
+		}
+		return s.drop(o)
+	}
+	rows := slices.DeleteFunc(slices.Clone(o.status.Placement), func(r Replica) bool { return r.Replica == c.Replica })
+	if rules >= 2 && o.queue != nil && len(o.status.Placement) > 0 && !o.status.Destroying {
+		return refuse(Conflict, "its data was not given up yet: the record stays")
+	}
+	if s.retiredCount+len(rows) > RetiredMax {
+		return refuse(TooMany, "%d replicas wait for nodes that are away: bring them back, or remove them", s.retiredCount)
+	}
+	s.retire(c.Kind, c.UID, rows)
+	return s.drop(o)
+}
+
+// drop takes a record away for good.
+func (s *State) drop(o object) Result {
+	res := o.result(true, nil)
+	res.Removed = true
+	if o.status != nil {
+		s.count(o, -1)
+	}
+	s.touch(Deleted, o)
+	delete(s.names, o.meta.UID)
+	switch {
+	case o.queue != nil:
+		delete(s.queues, o.meta.Name)
+	case o.connector != nil:
+		delete(s.connectors, o.meta.Name)
+	default:
+		delete(s.nodes, o.meta.Name)
+		s.forgetRetired(o.meta.UID)
+	}
+	return res
+}
+
+// stillOn is why a node's record has to stay, "" if nothing of it is left.
+func (s *State) stillOn(n *Node) string {
+	l := s.LoadOf(n.Number())
+	if l != (Load{}) {
+		return fmt.Sprintf("%d replicas and %d connectors are on it: they move first", l.Replicas, l.Connectors)
+	}
+	if slices.ContainsFunc(s.cluster.Replicas, func(r Replica) bool { return r.Number == n.Number() }) {
+		return "it is in the control group: it leaves that first"
+	}
+	return ""
+}
+
+// forgetRetired gives up what a node that left would still have to destroy.
+func (s *State) forgetRetired(number uint64) {
+	for uid, list := range s.retired {
+		rest := slices.DeleteFunc(list, func(r Retired) bool { return r.Replica.Number == number })
+		s.retiredCount -= len(list) - len(rest)
+		s.retired[uid] = rest
+		if len(rest) == 0 {
+			delete(s.retired, uid)
+		}
+	}
 }
 
 func gone(k Kind, uid uint64) *Error {

@@ -57,7 +57,8 @@ func appendConnectorSpec(b []byte, s *ConnectorSpec) []byte {
 	return appendText(appendText(appendText(b, s.Queue), s.Evidence), s.Loss)
 }
 
-func appendStatus(b []byte, s *Status) []byte {
+// appendStatus1 encodes a status as version 1 had it.
+func appendStatus1(b []byte, s *Status) []byte {
 	b = binary.AppendUvarint(b, s.ObservedGeneration)
 	b = appendText(b, string(s.Phase))
 	b = appendBool(b, s.Destroying)
@@ -65,11 +66,7 @@ func appendStatus(b []byte, s *Status) []byte {
 	for _, r := range s.Placement {
 		b = appendBool(appendText(appendText(b, r.Node), r.Disk), r.Owner)
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.Conditions)))
-	for _, c := range s.Conditions {
-		b = appendText(appendText(appendText(b, c.Type), c.Reason), c.Message)
-	}
-	return b
+	return appendConditions(b, s.Conditions)
 }
 
 // decoder takes fields off bytes; the first error stays. What it allocates is bounded by what it reads.
@@ -190,13 +187,12 @@ func (d *decoder) connectorSpec() ConnectorSpec {
 	return s
 }
 
-func (d *decoder) status() Status {
+// status1 decodes a status of version 1.
+func (d *decoder) status1() Status {
 	s := Status{ObservedGeneration: d.uint(), Phase: Phase(d.text()), Destroying: d.bool()}
 	for range d.count(3) {
 		s.Placement = append(s.Placement, Replica{Node: d.text(), Disk: d.text(), Owner: d.bool()})
 	}
-	for range d.count(3) {
-		s.Conditions = append(s.Conditions, Condition{Type: d.text(), Reason: d.text(), Message: d.text()})
-	}
+	s.Conditions = d.conditions()
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,10 +58,28 @@ func filled[T any]() *T {
 
 // commands is one of each kind, with and without everything.
 func commands() []Command {
+	observe := filled[Observe]()
+	observe.Status.Placement, observe.Status.Founders = nil, nil
+	observe.Status.Epoch, observe.Status.Step = 0, Steady
+	old := &Observe{Kind: KindQueue, UID: 7, Generation: 1, Status: Status{
+		Phase: Ready, Placement: []Replica{{Node: "n", Disk: "d", Owner: true}}, Conditions: []Condition{{"t", "r", "m"}},
+	}}
 	return []Command{
 		{Mutation: filled[Mutation]()},
-		{Observe: filled[Observe]()},
+		{Observe: observe},
 		{Remove: filled[Remove]()},
+		{Found: filled[Found]()},
+		{Register: filled[Register]()},
+		{Place: filled[Place]()},
+		{Reached: filled[Reached]()},
+		{Gone: filled[Gone]()},
+		{Lost: filled[Lost]()},
+		{Rules: 1, Observe: old},
+		{Rules: 1, Remove: &Remove{Kind: KindQueue, UID: 7}},
+		{Rules: 1, Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", Queue: &QueueSpec{Replicas: 3}, At: 1}},
+		{Register: &Register{}},
+		{Found: &Found{}},
+		{Place: &Place{}},
 		{Mutation: &Mutation{}},
 		{Observe: &Observe{}},
 		{Remove: &Remove{}},
@@ -91,24 +110,42 @@ func TestCommandsSurvive(t *testing.T) {
 	}
 }
 
-// TestCommandBytes fixes the form that is on disk.
+// TestCommandBytes fixes the form that is on disk, that of older builds too.
 func TestCommandBytes(t *testing.T) {
 	drain, version := Duration(1e9), uint64(300)
+	apply := &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", At: 8, Expected: &version, Queue: &QueueSpec{
+		Replicas: 1, Durability: Flushed, Limits: QueueLimits{Messages: 10, Bytes: 20}, DrainDeadline: Duration(3e11),
+	}}
+	rest := "05" + "6170706c79" + "055175657565" + "0161" + "10" + "0207666c75736865640a14000000" + "80e0a596bb11" + "ac02"
 	for want, c := range map[string]Command{
-		"010105056170706c79055175657565016110" + "0207666c75736865640a14000000" + "80e0a596bb11" + "ac02": {
-			Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", At: 8, Expected: &version, Queue: &QueueSpec{
-				Replicas: 1, Durability: Flushed, Limits: QueueLimits{Messages: 10, Bytes: 20}, DrainDeadline: Duration(3e11),
-			}},
-		},
-		"0101080664656c65746505517565756501" + "61" + "02" + "80a8d6b907": {
+		"0201" + "05" + rest: {Mutation: apply},
+		"0101" + "05" + rest: {Rules: 1, Mutation: apply},
+		"0201080664656c65746505517565756501" + "61" + "02" + "80a8d6b907": {
 			Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "a", At: 1, Drain: &drain},
 		},
 		"0102055175657565070101055265616479000101" + "6e" + "0164" + "01" + "00": {
-			Observe: &Observe{KindQueue, 7, 1, Status{
-				ObservedGeneration: 1, Phase: Ready, Placement: []Replica{{"n", "d", true}},
+			Rules: 1,
+			Observe: &Observe{Kind: KindQueue, UID: 7, Generation: 1, Status: Status{
+				ObservedGeneration: 1, Phase: Ready, Placement: []Replica{{Node: "n", Disk: "d", Owner: true}},
 			}},
 		},
-		"0103055175657565" + "07": {Remove: &Remove{KindQueue, 7}},
+		"0202055175657565070103" + "01055265616479" + "00" + "00" + "0109": {
+			Observe: &Observe{Kind: KindQueue, UID: 7, Generation: 1, Epoch: 3, Made: []uint64{9}, Status: Status{
+				ObservedGeneration: 1, Phase: Ready,
+			}},
+		},
+		"0103055175657565" + "07":            {Rules: 1, Remove: &Remove{Kind: KindQueue, UID: 7}},
+		"0203055175657565" + "0738":          {Remove: &Remove{KindQueue, 7, 56}},
+		"020402" + "01" + "016e016602613a00": {Found: &Found{[]Seed{{"n", "f", "a:", ""}}, 1}},
+		"0205" + "016602613a00" + "016e" + "0164" + "0302": {
+			Register: &Register{NodeSpec{"f", "a:", ""}, "n", "d", 3, 1},
+		},
+		"0206055175657565" + "070102" + "02" + "010001" + "020100": {
+			Place: &Place{KindQueue, 7, 1, 2, []Spot{{1, false, true}, {2, true, false}}},
+		},
+		"0207055175657565" + "0702":  {Reached: &Reached{KindQueue, 7, 2}},
+		"0208055175657565" + "0738":  {Gone: &Gone{KindQueue, 7, 56}},
+		"0209" + "0738" + "03426164": {Lost: &Lost{7, 56, "Bad"}},
 	} {
 		if got := hex.EncodeToString(c.Append(nil)); got != want {
 			t.Errorf("%+v\n got %s\nwant %s", c, got, want)
@@ -120,10 +157,13 @@ func TestCommandBytes(t *testing.T) {
 func TestStrict(t *testing.T) {
 	for why, b := range map[string]string{
 		"empty":           "",
-		"another version": "0203055175657565" + "07",
+		"another version": "0303055175657565" + "0700",
+		"version nought":  "0003055175657565" + "07",
+		"too new for one": "0107055175657565" + "0702",
 		"no number":       "01",
-		"unknown number":  "0104",
-		"unknown field":   "01011000000000",
+		"unknown number":  "020a",
+		"unknown field":   "02012000000000",
+		"a node in one":   "01011000000000" + "000000",
 		"long number":     "0103055175657565" + "8700",
 		"huge number":     "0103055175657565" + "ffffffffffffffffffff01",
 		"huge text":       "0103ffffffff0f",
@@ -160,32 +200,51 @@ func TestResourcesSurviveJSON(t *testing.T) {
 	}
 }
 
-// sampled is a registry with a bit of everything.
+// sampled is a registry with a bit of everything: the node is number 1 and entry 20.
 func sampled(t testing.TB) *State {
 	s := new(State)
 	cs := connectorSpec()
 	drain := Duration(0)
 	for i, c := range []Command{
+		{Register: &Register{NodeSpec{"f", "a:1", ""}, "n", "d", 1, 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", Queue: &QueueSpec{}, At: 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "b", At: 2, Queue: &QueueSpec{
 			Durability: Written, Limits: QueueLimits{1, 1000, 500}, Placement: PlacementSpec{[]string{"n"}, "n"},
 			DrainDeadline: 7,
 		}}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindConnector, Name: "a", Connector: &cs, At: 3}},
-		{Observe: &Observe{KindQueue, 2, 1, Status{
-			ObservedGeneration: 1, Phase: Ready, Placement: []Replica{{"n", "d", true}},
+		{Place: &Place{KindQueue, 22, 1, 0, []Spot{{1, false, true}}}},
+		{Observe: &Observe{Kind: KindQueue, UID: 22, Generation: 1, Epoch: 1, Status: Status{
+			ObservedGeneration: 1, Phase: Ready,
 		}}},
 		{Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "b", At: 4, Drain: &drain}},
-		{Observe: &Observe{KindQueue, 2, 1, Status{
-			ObservedGeneration: 1, Phase: Deleting, Destroying: true, Placement: []Replica{{"n", "d", true}},
+		{Observe: &Observe{Kind: KindQueue, UID: 22, Generation: 1, Epoch: 1, Status: Status{
+			ObservedGeneration: 1, Phase: Deleting, Destroying: true,
 		}}},
 		{Mutation: &Mutation{Verb: Delete, Kind: KindConnector, Name: "a", At: 5}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "z", Queue: &QueueSpec{}, At: 6}},
-		{Remove: &Remove{KindQueue, 99}},
+		{Mutation: &Mutation{Verb: NodeAdd, Kind: KindNode, Name: "m", Node: &NodeSpec{"g", "b:1", ""}, At: 6}},
+		{Register: &Register{NodeSpec{"g", "b:1", ""}, "n", "e", 1, 1}},
+		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "y", Queue: &QueueSpec{}, At: 6}},
+		{Place: &Place{KindQueue, 32, 1, 0, []Spot{{1, false, true}}}},
+		{Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "y", At: 6}},
+		{Observe: &Observe{Kind: KindQueue, UID: 32, Generation: 1, Epoch: 1, Status: Status{
+			Phase: Deleting, Destroying: true,
+		}}},
+		{Remove: &Remove{KindQueue, 32, 0}}, // which leaves something retired
+		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{2, false, true}}}},
+		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{30, false, true}}}},
+		{Place: &Place{KindQueue, 29, 1, 1, []Spot{{1, false, true}}}},
+		{Remove: &Remove{KindQueue, 99, 0}},
 	} {
-		if res := s.Apply(uint64(i+1), c); res.Err != nil && c.Remove == nil {
-			t.Fatal(res.Err)
+		res := s.Apply(uint64(i+20), c)
+		wrong := c.Remove != nil && c.Remove.UID == 99 || c.Place != nil && c.Place.Want[0].Number == 2
+		if (res.Err != nil) != wrong {
+			t.Fatal(i+20, res.Err)
 		}
+	}
+	if len(s.retired) != 1 || s.queues["z"].Status.Step != Adding {
+		t.Fatalf("%+v, %+v", s.retired, s.queues["z"].Status)
 	}
 	return s
 }
@@ -198,7 +257,8 @@ func TestSnapshotSurvives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(s, back, cmp.AllowUnexported(State{}, named{}), emptyIsNil); d != "" {
+		s.history, back.history = history{}, history{}
+		if d := cmp.Diff(s, back, cmp.AllowUnexported(State{}, named{}, history{}), emptyIsNil); d != "" {
 			t.Error(d)
 		}
 		for n := range b {
@@ -226,14 +286,14 @@ func TestRestoreRefuses(t *testing.T) {
 		"order":                 func(_ *State, q *Queue) { q.Metadata.Name = "zz" },
 		"twice":                 func(_ *State, q *Queue) { q.Metadata.Name = "z" },
 		"no uid":                func(_ *State, q *Queue) { q.Metadata.UID = 0 },
-		"uid twice":             func(_ *State, q *Queue) { q.Metadata.UID = 1 },
-		"uid of a connector":    func(_ *State, q *Queue) { q.Metadata.UID = 3 },
-		"version before uid":    func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 1 },
-		"version long before":   func(_ *State, q *Queue) { q.Metadata.UID, q.Metadata.ResourceVersion = 9, 6 },
-		"version to come":       func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 10 },
-		"log shorter":           func(s *State, _ *Queue) { s.version = 7 },
+		"uid twice":             func(_ *State, q *Queue) { q.Metadata.UID = 21 },
+		"uid of a connector":    func(_ *State, q *Queue) { q.Metadata.UID = 23 },
+		"version before uid":    func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 20 },
+		"version long before":   func(_ *State, q *Queue) { q.Metadata.UID, q.Metadata.ResourceVersion = 39, 26 },
+		"version to come":       func(_ *State, q *Queue) { q.Metadata.ResourceVersion = 99 },
+		"log shorter":           func(s *State, _ *Queue) { s.version = 26 },
 		"no generation":         func(_ *State, q *Queue) { q.Metadata.Generation, q.Status.ObservedGeneration = 0, 0 },
-		"too many generations":  func(_ *State, q *Queue) { q.Metadata.Generation = 6 },
+		"too many generations":  func(_ *State, q *Queue) { q.Metadata.Generation = 7 },
 		"observed ahead":        func(_ *State, q *Queue) { q.Status.ObservedGeneration = 2 },
 		"never made":            func(_ *State, q *Queue) { q.Metadata.CreationTimestamp = 0 },
 		"no deadline":           func(_ *State, q *Queue) { q.Metadata.DrainUntil = 0 },
@@ -248,10 +308,22 @@ func TestRestoreRefuses(t *testing.T) {
 		"deleting, not wanted": func(_ *State, q *Queue) {
 			q.Metadata.DeletionTimestamp, q.Metadata.DrainUntil, q.Status.Destroying = 0, 0, false
 		},
-		"deleted as it was made": func(_ *State, q *Queue) { q.Metadata.UID = 6; q.Metadata.ResourceVersion = 6 },
+		"deleted as it was made": func(_ *State, q *Queue) { q.Metadata.UID = 26; q.Metadata.ResourceVersion = 26 },
 		"no replicas":            func(_ *State, q *Queue) { q.Spec.Replicas = 0 },
 		"no durability":          func(_ *State, q *Queue) { q.Spec.Durability = "" },
 		"no drain deadline":      func(_ *State, q *Queue) { q.Spec.DrainDeadline = 0 },
+		"on no node":             func(_ *State, q *Queue) { q.Status.Placement[0].Number = 9 },
+		"two owners":             func(_ *State, q *Queue) { q.Status.Placement = slices.Repeat(q.Status.Placement, 2) },
+		"unknown step":           func(_ *State, q *Queue) { q.Status.Step = "x" },
+		"unknown next":           func(_ *State, q *Queue) { q.Status.Step, q.Status.Placement[0].Next = Switching, "x" },
+		"changes at rest":        func(_ *State, q *Queue) { q.Status.Placement[0].Next = Leaves },
+		"node's key twice":       func(s *State, _ *Queue) { s.nodes["m"].Spec.Fingerprint = "f" },
+		"node's state":           func(s *State, _ *Queue) { s.nodes["m"].Status.State = "x" },
+		"node's number":          func(s *State, _ *Queue) { s.nodes["m"].Metadata.UID = 1 },
+		"node's name":            func(s *State, _ *Queue) { s.nodes["m"].Metadata.Name = "" },
+		"retired nowhere":        func(s *State, _ *Queue) { s.retired[32][0].Replica.Number = 9 },
+		"retired nothing":        func(s *State, _ *Queue) { s.retired[32][0].Kind = "x" },
+		"cluster nowhere":        func(s *State, _ *Queue) { s.cluster.Replicas[0].Number = 9 },
 		"long condition": func(_ *State, q *Queue) {
 			q.Status.Conditions = []Condition{{Message: strings.Repeat("x", 2000)}}
 		},
@@ -267,7 +339,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	b := sampled(t).Snapshot()
 	b[0]++
-	if _, err := Restore(b); err == nil || !strings.Contains(err.Error(), "version 2") {
+	if _, err := Restore(b); err == nil || !strings.Contains(err.Error(), "version 3") {
 		t.Error(err)
 	}
 }
@@ -319,19 +391,20 @@ func FuzzRestore(f *testing.F) {
 		if got := s.Snapshot(); string(got) != string(b) {
 			t.Errorf("%x becomes %x", b, got)
 		}
-		if len(s.names) != len(s.queues)+len(s.connectors) {
-			t.Errorf("%d ids of %d resources", len(s.names), len(s.queues)+len(s.connectors))
+		if have := len(s.queues) + len(s.connectors) + len(s.nodes); len(s.names) != have {
+			t.Errorf("%d ids of %d resources", len(s.names), have)
 		}
-		r := NewReconciler(&node{s: s}, Options{})
+		r := NewReconciler(&node{s: s}, Options{Node: "f", Disk: "d"})
 		r.Load(s)
+		r.Lead(s)
 		r.Step(1, s)
 	})
 }
 
 // TestAllocationIsBounded: a few bytes that claim to be much cost little.
 func TestAllocationIsBounded(t *testing.T) {
-	huge := []byte{snapshotVersion, 9, 0xff, 0xff, 0xff, 0xff, 0x7f}
-	list := append([]byte{commandVersion, numberObserve, 0, 1, 1, 1, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x7f)
+	huge := []byte{snapshotVersion, 9, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}
+	list := append([]byte{commandVersion, numberObserve, 0, 1, 1, 1, 1, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x7f)
 	for _, f := range []func(){
 		func() { _, _ = Restore(huge) },
 		func() { _, _ = Decode(list) },

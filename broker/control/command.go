@@ -9,30 +9,50 @@ import (
 // commandVersion is the first byte of every command. It stands for the byte form and for the rules by
 // which a command is judged: when a bound or a rule changes, the version rises and commands of older
 // versions go on to be judged by theirs, so that a log means the same to every build that can read it.
-const commandVersion = 1
+//
+// Version 1 was of a build with one node and one replica: an Observe of it says where a queue is, a
+// mutation of it takes no more than one replica. Version 2 has nodes, placements and their steps.
+const commandVersion = 2
 
-// Command is one entry of the control log: exactly one of its fields is set.
+// Command is one entry of the control log: exactly one of its pointers is set.
 type Command struct {
+	// Rules is the version by whose rules the command is judged, if it was written by an older build; 0 is this one's.
+	Rules int
+
 	Mutation *Mutation // of a user
 	Observe  *Observe  // of a controller
 	Remove   *Remove   // of a controller
+	Found    *Found    // the first of a cluster
+	Register *Register // of a node, about itself
+	Place    *Place    // of the control leader
+	Reached  *Reached  // of whoever leads the group
+	Gone     *Gone     // of the replica's node
+	Lost     *Lost     // likewise
 }
 
-// Observe records what a controller found and did.
+// Observe records what a controller found and did. Of a node it takes Status.Conditions alone; of the control
+// group, Made.
 type Observe struct {
 	Kind Kind
 	UID  uint64
 	// Generation is the generation of the spec that the controller worked on.
 	Generation uint64
-	// Status takes the place of the one that stands. Its ObservedGeneration is at most Generation, and
-	// never less than the one that stands.
+	// Epoch is that of the placement that the controller worked on.
+	Epoch uint64
+	// Status takes the place of the one that stands, but for what placement consists of: that stays. Its
+	// ObservedGeneration is at most Generation, and never less than the one that stands.
 	Status Status
+	// Made are the replicas that were seen to hold the log.
+	Made []uint64
 }
 
 // Remove takes the record of a deleted resource away: the last step of a deletion (T-21).
 type Remove struct {
 	Kind Kind
 	UID  uint64
+	// Replica is one whose data is known to be gone, or of a connector, that is known to have stopped; 0 is none. Others
+	// are retired.
+	Replica uint64
 }
 
 // Numbers of commands on disk, never reused.
@@ -40,6 +60,12 @@ const (
 	numberMutation = 1
 	numberObserve  = 2
 	numberRemove   = 3
+	numberFound    = 4
+	numberRegister = 5
+	numberPlace    = 6
+	numberReached  = 7
+	numberGone     = 8
+	numberLost     = 9
 )
 
 // What is present in a mutation.
@@ -48,29 +74,58 @@ const (
 	hasConnector
 	hasExpected
 	hasDrain
-	hasAll = hasQueue | hasConnector | hasExpected | hasDrain
+	hasNode // since version 2
+	hasAll  = hasQueue | hasConnector | hasExpected | hasDrain | hasNode
+	hasAll1 = hasAll &^ hasNode
 )
+
+// rules is the version by whose rules the command is judged.
+func (c Command) rules() int {
+	if c.Rules == 0 {
+		return commandVersion
+	}
+	return c.Rules
+}
 
 // Append encodes the command behind dst. Every command can be encoded, also one that will be refused.
 func (c Command) Append(dst []byte) []byte {
 	c.one()
-	dst = append(dst, commandVersion)
+	dst = append(dst, byte(c.rules()))
 	switch {
 	case c.Mutation != nil:
 		return c.Mutation.append(append(dst, numberMutation))
 	case c.Observe != nil:
-		dst = appendText(append(dst, numberObserve), string(c.Observe.Kind))
-		return appendStatus(appendUints(dst, c.Observe.UID, c.Observe.Generation), &c.Observe.Status)
+		return c.Observe.append(append(dst, numberObserve), c.rules())
+	case c.Found != nil:
+		return c.Found.append(append(dst, numberFound))
+	case c.Register != nil:
+		return c.Register.append(append(dst, numberRegister))
+	case c.Place != nil:
+		return c.Place.append(append(dst, numberPlace))
+	case c.Reached != nil:
+		dst = appendText(append(dst, numberReached), string(c.Reached.Kind))
+		return appendUints(dst, c.Reached.UID, c.Reached.Epoch)
+	case c.Gone != nil:
+		dst = appendText(append(dst, numberGone), string(c.Gone.Kind))
+		return appendUints(dst, c.Gone.UID, c.Gone.Replica)
+	case c.Lost != nil:
+		return appendText(appendUints(append(dst, numberLost), c.Lost.UID, c.Lost.Replica), c.Lost.Reason)
 	default:
-		dst = appendText(append(dst, numberRemove), string(c.Remove.Kind))
-		return binary.AppendUvarint(dst, c.Remove.UID)
+		dst = appendUints(appendText(append(dst, numberRemove), string(c.Remove.Kind)), c.Remove.UID)
+		if c.rules() >= 2 {
+			dst = appendUints(dst, c.Remove.Replica)
+		}
+		return dst
 	}
 }
 
 // one asserts that the command is one command.
 func (c Command) one() {
 	n := 0
-	for _, set := range []bool{c.Mutation != nil, c.Observe != nil, c.Remove != nil} {
+	for _, set := range []bool{
+		c.Mutation != nil, c.Observe != nil, c.Remove != nil, c.Found != nil, c.Register != nil, c.Place != nil,
+		c.Reached != nil, c.Gone != nil, c.Lost != nil,
+	} {
 		if set {
 			n++
 		}
@@ -82,17 +137,10 @@ func (c Command) one() {
 
 func (m *Mutation) append(b []byte) []byte {
 	has := byte(0)
-	if m.Queue != nil {
-		has |= hasQueue
-	}
-	if m.Connector != nil {
-		has |= hasConnector
-	}
-	if m.Expected != nil {
-		has |= hasExpected
-	}
-	if m.Drain != nil {
-		has |= hasDrain
+	for i, set := range []bool{m.Queue != nil, m.Connector != nil, m.Expected != nil, m.Drain != nil, m.Node != nil} {
+		if set {
+			has |= 1 << i
+		}
 	}
 	b = append(b, has)
 	b = appendText(appendText(appendText(b, string(m.Verb)), string(m.Kind)), m.Name)
@@ -109,6 +157,9 @@ func (m *Mutation) append(b []byte) []byte {
 	if m.Drain != nil {
 		b = binary.AppendVarint(b, int64(*m.Drain))
 	}
+	if m.Node != nil {
+		b = appendNodeSpec(b, m.Node)
+	}
 	return b
 }
 
@@ -118,19 +169,16 @@ func Decode(b []byte) (Command, error) {
 	if len(b) == 0 {
 		return Command{}, errors.New("control: command: cut short")
 	}
-	if b[0] != commandVersion {
-		return Command{}, fmt.Errorf("control: command of version %d, this build reads %d", b[0], commandVersion)
+	if b[0] == 0 || b[0] > commandVersion {
+		return Command{}, fmt.Errorf("control: command of version %d, this build reads 1 to %d", b[0], commandVersion)
 	}
 	d := decoder{b: b[1:]}
 	var c Command
-	switch n := d.byte(); n {
-	case numberMutation:
-		c.Mutation = d.mutation()
-	case numberObserve:
-		c.Observe = &Observe{Kind: Kind(d.text()), UID: d.uint(), Generation: d.uint(), Status: d.status()}
-	case numberRemove:
-		c.Remove = &Remove{Kind: Kind(d.text()), UID: d.uint()}
-	default:
+	if b[0] < commandVersion {
+		c.Rules = int(b[0])
+	}
+	n := d.byte()
+	if c.Rules == 1 && n > numberRemove || !d.command(&c, n) {
 		if d.err == nil {
 			return Command{}, fmt.Errorf("control: command of unknown number %d", n)
 		}
@@ -141,9 +189,41 @@ func Decode(b []byte) (Command, error) {
 	return c, nil
 }
 
-func (d *decoder) mutation() *Mutation {
+// command reads the command of that number and says whether there is one.
+func (d *decoder) command(c *Command, n byte) bool {
+	switch n {
+	case numberMutation:
+		c.Mutation = d.mutation(c.rules())
+	case numberObserve:
+		c.Observe = d.observe(c.rules())
+	case numberRemove:
+		c.Remove = &Remove{Kind: Kind(d.text()), UID: d.uint()}
+		if c.rules() >= 2 {
+			c.Remove.Replica = d.uint()
+		}
+	case numberFound:
+		c.Found = d.found()
+	case numberRegister:
+		c.Register = &Register{
+			NodeSpec: d.nodeSpec(), Name: d.text(), Disk: d.text(), Incarnation: d.uint(), At: d.int(),
+		}
+	case numberPlace:
+		c.Place = d.place()
+	case numberReached:
+		c.Reached = &Reached{Kind: Kind(d.text()), UID: d.uint(), Epoch: d.uint()}
+	case numberGone:
+		c.Gone = &Gone{Kind: Kind(d.text()), UID: d.uint(), Replica: d.uint()}
+	case numberLost:
+		c.Lost = &Lost{UID: d.uint(), Replica: d.uint(), Reason: d.text()}
+	default:
+		return false
+	}
+	return true
+}
+
+func (d *decoder) mutation(rules int) *Mutation {
 	has := d.byte()
-	if has&^hasAll != 0 {
+	if has&^hasAll != 0 || rules == 1 && has&^hasAll1 != 0 {
 		d.fail("a mutation with fields that this build does not know")
 	}
 	m := &Mutation{Verb: Verb(d.text()), Kind: Kind(d.text()), Name: d.text(), At: d.int()}
@@ -162,6 +242,10 @@ func (d *decoder) mutation() *Mutation {
 	if has&hasDrain != 0 {
 		v := Duration(d.int())
 		m.Drain = &v
+	}
+	if has&hasNode != 0 {
+		s := d.nodeSpec()
+		m.Node = &s
 	}
 	return m
 }

@@ -57,7 +57,7 @@ func (m *model) apply(index uint64, c Command) (changed bool, why Reason) {
 func (m *model) mutate(c *Mutation) (changed bool, why Reason) {
 	key := string(c.Kind) + " " + c.Name
 	x := m.all[key]
-	if c.Name == "" || c.Queue != nil && c.Queue.Replicas == 2 {
+	if c.Name == "" || c.Queue != nil && (c.Queue.Replicas == 2 || c.Queue.Replicas > 1 && c.Queue.Durability == Written) {
 		return false, Invalid
 	}
 	switch {
@@ -295,7 +295,7 @@ func drawSpec(t *rapid.T, m Mutation, version uint64) *Mutation {
 		return &m
 	}
 	s := QueueSpec{
-		Replicas:      rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(t, "replicas"),
+		Replicas:      rapid.SampledFrom([]int{0, 0, 1, 3, 2}).Draw(t, "replicas"),
 		Durability:    rapid.SampledFrom([]Durability{"", Flushed, Written}).Draw(t, "durability"),
 		DrainDeadline: rapid.SampledFrom([]Duration{0, Duration(5 * time.Minute), Duration(time.Second)}).Draw(t, "drain"),
 	}

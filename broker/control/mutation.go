@@ -15,6 +15,17 @@ const (
 	Delete Verb = "delete"
 )
 
+// The verbs for nodes, which no other kind has. Each of them done again changes nothing.
+const (
+	// NodeAdd makes a key known, so that the node may come. It is named by the name it is to have.
+	NodeAdd Verb = "add"
+	// NodeDrain has everything moved away from a node, which stays a member; NodeUndrain ends that.
+	NodeDrain   Verb = "drain"
+	NodeUndrain Verb = "undrain"
+	// NodeRemove drains a node and then takes it out of the cluster. It cannot be taken back.
+	NodeRemove Verb = "remove"
+)
+
 // Mutation is one change that a user asks for: one entry of the control log.
 type Mutation struct {
 	Verb      Verb           `json:"verb"`
@@ -22,6 +33,7 @@ type Mutation struct {
 	Name      string         `json:"name"`
 	Queue     *QueueSpec     `json:"queue,omitempty"`     // of apply and create
 	Connector *ConnectorSpec `json:"connector,omitempty"` // of apply and create
+	Node      *NodeSpec      `json:"node,omitempty"`      // of add
 	// Expected is the resource version the user has seen; nil does not check (T-15, T-16). 0 is "there is none".
 	Expected *uint64 `json:"expected,omitempty"`
 	// Drain is how long a deletion lets consumers drain; nil takes the spec's.
@@ -34,7 +46,9 @@ type Mutation struct {
 type Result struct {
 	Queue     *Queue     // as it stands after it, also if refused; nil if there is none; of Remove: as it stood
 	Connector *Connector // likewise
+	Node      *Node      // likewise
 	Changed   bool       // false: nothing was to be done
+	Removed   bool       // the record went with this entry; the resource is as it stood
 	Err       *Error     // refused; then nothing changed
 }
 

@@ -22,16 +22,67 @@ type node struct {
 	order    []uint64 // of Ensure
 	observed []uint64 // of Propose
 
-	ensures, proposed, destroyed int
+	ensures, proposed, destroyed int // proposed: all but placements and registrations
 }
 
+// start begins a life of the node, which is number 1 and registers in entry 1: the first queue is number 2.
 func (n *node) start(t *testing.T, o Options) {
 	t.Helper()
-	if n.s == nil {
+	if o.Node == "" {
+		o.Node = "key"
+	}
+	if o.Disk == "" {
+		o.Disk = "d"
+	}
+	first := n.s == nil
+	if first {
 		n.s, n.now = NewState(), 1_000_000_000
+		n.last = n.s.Apply(1, Command{Register: &Register{
+			NodeSpec: NodeSpec{Fingerprint: o.Node}, Name: o.Name, Disk: o.Disk, At: 1,
+		}})
+		if n.last.Err != nil {
+			t.Fatal(n.last.Err)
+		}
 	}
 	n.r = NewReconciler(n, o)
 	n.r.Load(n.s)
+	n.r.Lead(n.s)
+	if first { // it has registered
+		n.r.node, n.r.leader = NewNodeReconciler(n, o), NewLeaderReconciler(n, o)
+	}
+}
+
+// placeAll puts every queue that is nowhere on this node, which does not lead the control group from then on.
+func (n *node) placeAll() {
+	for _, q := range n.s.queuesByUID() {
+		n.place(q.Metadata.Name)
+	}
+	n.r.Follow()
+}
+
+// place puts a queue on this node.
+func (n *node) place(name string) {
+	q, _ := n.s.Queue(name)
+	n.enter(Command{Place: &Place{KindQueue, q.Metadata.UID, q.Metadata.Generation, 0, []Spot{{1, false, true}}}})
+}
+
+// tasks are the resources on which something is outstanding.
+func (n *node) tasks() int {
+	if n.r.leader == nil {
+		return len(n.r.node.tasks)
+	}
+	return len(n.r.node.tasks) + len(n.r.leader.tasks)
+}
+
+func (n *node) Group(Queue) (Group, error)            { return Group{}, nil }
+func (n *node) Reconfigure(Queue, []Replica) error    { return nil }
+func (n *node) Transfer(Queue, Replica) error         { return nil }
+func (n *node) SetAside(Queue, Replica) (bool, error) { return true, nil }
+func (n *node) Reachable(uint64) bool                 { return true }
+func (n *node) ReconfigureControl([]Replica) error    { return nil }
+
+func (n *node) ControlGroup() (Group, error) {
+	return Group{Serves: true, Members: []Member{{Replica: 1, Number: 1, CaughtUp: true, Held: true}}}, nil
 }
 
 func (n *node) Ensure(q Queue) (bool, error) {
@@ -52,14 +103,16 @@ func (n *node) Drained(Queue) (Drain, error) { return Drain{Left: n.left}, nil }
 
 func (n *node) Disconnect(Queue) (bool, Drain, error) { return true, Drain{Left: n.left}, nil }
 
-func (n *node) Destroy(Queue) (bool, error) {
+func (n *node) Destroy(uint64, Replica) (bool, error) {
 	n.destroyed++
 	return n.stuck == nil, n.stuck
 }
 
 func (n *node) Propose(c Command) error {
-	n.proposed++
-	n.observed = append(n.observed, uidOf(c))
+	if c.Place == nil && c.Register == nil {
+		n.proposed++
+		n.observed = append(n.observed, uidOf(c))
+	}
 	n.proposals = append(n.proposals, c)
 	if n.within {
 		n.commit()

@@ -15,8 +15,8 @@ import (
 // TestErrorsBackOff repeats what is in error after 1, 2, 4 … times the least wait, up to the most, shows
 // the reason, and goes on as soon as it is woken.
 func TestErrorsBackOff(t *testing.T) {
-	full := &Trouble{"DiskFull", "no space is left; nothing was made; free some"}
-	n := &node{err: map[uint64]error{1: fmt.Errorf("opening: %w", full)}}
+	full := &Trouble{Reason: "DiskFull", Message: "no space is left; nothing was made; free some"}
+	n := &node{err: map[uint64]error{2: fmt.Errorf("opening: %w", full)}}
 	n.start(t, Options{BackoffMin: 10, BackoffMax: 60})
 	n.apply("a", QueueSpec{})
 	var waits []int64
@@ -36,8 +36,8 @@ func TestErrorsBackOff(t *testing.T) {
 		t.Errorf("one reason took %d entries", n.proposed)
 	}
 	n.settle()
-	delete(n.err, 1)
-	n.r.Wake(1)
+	delete(n.err, 2)
+	n.r.Wake(2)
 	if wait := n.settle(); wait != Idle {
 		t.Errorf("woken, and still waits %d", wait)
 	}
@@ -46,8 +46,8 @@ func TestErrorsBackOff(t *testing.T) {
 	}
 
 	// Trouble of one that was ready: degraded, and the same generation is done.
-	n.err[1] = errors.New("poisoned")
-	n.r.Wake(1)
+	n.err[2] = errors.New("poisoned")
+	n.r.Wake(2)
 	if wait := n.settle(); wait != 10 {
 		t.Errorf("the back-off did not begin anew: %d", wait)
 	}
@@ -60,7 +60,7 @@ func TestErrorsBackOff(t *testing.T) {
 	if q, _ = n.s.Queue("a"); q.Status.ObservedGeneration != 1 || q.Metadata.Generation != 2 {
 		t.Errorf("observed before it was done: %+v", q) // T-24
 	}
-	delete(n.err, 1)
+	delete(n.err, 2)
 	n.now += 60
 	n.settle()
 	if q, _ = n.s.Queue("a"); q.Status.ObservedGeneration != 2 || q.Status.Phase != Ready {
@@ -70,7 +70,7 @@ func TestErrorsBackOff(t *testing.T) {
 
 // TestNewSpecBeginsAnew: what is wanted in another way is tried at once, and soon again.
 func TestNewSpecBeginsAnew(t *testing.T) {
-	n := &node{err: map[uint64]error{1: errors.New("broken")}}
+	n := &node{err: map[uint64]error{2: errors.New("broken")}}
 	n.start(t, Options{BackoffMin: 10})
 	n.apply("a", QueueSpec{})
 	for range 6 {
@@ -110,8 +110,8 @@ func TestIdleCostsNothing(t *testing.T) {
 	for i := range 1000 {
 		n.apply(fmt.Sprint("q", i), QueueSpec{})
 	}
-	if wait := n.settle(); wait != Idle || len(n.r.tasks) != 0 || len(n.r.timers) != 0 {
-		t.Fatalf("wait %d, %d tasks, %d timers", wait, len(n.r.tasks), len(n.r.timers))
+	if wait := n.settle(); wait != Idle || n.tasks() != 0 || len(n.r.node.timers) != 0 {
+		t.Fatalf("wait %d, %d tasks, %d timers", wait, n.tasks(), len(n.r.node.timers))
 	}
 	before, version := n.ensures, n.s.Version()
 	if allocs := testing.AllocsPerRun(100, func() { n.r.Step(n.now, n.s) }); allocs != 0 || n.ensures != before {
@@ -167,7 +167,7 @@ func TestLoadIsInOrder(t *testing.T) {
 // TestErrorOfSlowWorkIsWrittenOnce: work that is started, errs, and is started again says so once, also
 // while draining; the log does not grow with the attempts (field case 39).
 func TestErrorOfSlowWorkIsWrittenOnce(t *testing.T) {
-	n := &node{turns: true, err: map[uint64]error{1: errors.New("broken")}}
+	n := &node{turns: true, err: map[uint64]error{2: errors.New("broken")}}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
 	attempts := func() {
@@ -179,17 +179,17 @@ func TestErrorOfSlowWorkIsWrittenOnce(t *testing.T) {
 	if n.proposed != 1 || n.ensures < 20 {
 		t.Errorf("%d entries for %d attempts", n.proposed, n.ensures)
 	}
-	delete(n.err, 1)
+	delete(n.err, 2)
 	for wait := n.settle(); wait != Idle; wait = n.settle() {
 		n.now += wait
 	}
-	n.err[1], n.proposed = errors.New("broken"), 0
+	n.err[2], n.proposed = errors.New("broken"), 0
 	n.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Drain: new(Duration(24 * time.Hour))})
 	attempts()
 	if n.proposed != 1 {
 		t.Errorf("%d entries while draining", n.proposed)
 	}
-	delete(n.err, 1)
+	delete(n.err, 2)
 	n.left = 1
 	attempts()
 	q, _ := n.s.Queue("a")
@@ -205,6 +205,7 @@ func TestStepIsBounded(t *testing.T) {
 	for i := range 25 {
 		n.apply(fmt.Sprint("q", i), QueueSpec{})
 	}
+	n.placeAll()
 	for _, want := range []int{10, 20, 25} {
 		wait := n.r.Step(n.now, n.s)
 		if n.ensures != want || (wait == 0) != (want < 25) {
@@ -218,6 +219,7 @@ func TestWakingItselfDoesNotSpin(t *testing.T) {
 	n := &node{waking: true}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
+	n.placeAll()
 	if wait := n.r.Step(n.now, n.s); wait != 0 || n.ensures != 1 {
 		t.Errorf("wait %d, %d calls", wait, n.ensures)
 	}
@@ -228,21 +230,22 @@ func TestManyWakesOneTimer(t *testing.T) {
 	n := &node{pending: true}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
+	n.placeAll()
 	for range 1000 {
-		n.r.Wake(1)
-		n.r.Wake(1)
-		if len(n.r.ready) != 1 {
-			t.Fatalf("%d ready", len(n.r.ready))
+		n.r.Wake(2)
+		n.r.Wake(2)
+		if len(n.r.node.ready) != 1 {
+			t.Fatalf("%d ready", len(n.r.node.ready))
 		}
 		n.settle()
 		n.now++
 	}
-	if len(n.r.timers) != 1 || len(n.r.ready) != 0 || len(n.r.tasks) != 1 {
-		t.Errorf("%d timers, %d ready, %d tasks", len(n.r.timers), len(n.r.ready), len(n.r.tasks))
+	if len(n.r.node.timers) != 1 || len(n.r.node.ready) != 0 || n.tasks() != 1 {
+		t.Errorf("%d timers, %d ready, %d tasks", len(n.r.node.timers), len(n.r.node.ready), n.tasks())
 	}
 	n.r.Wake(77) // nobody
-	if n.settle(); len(n.r.tasks) != 1 {
-		t.Errorf("%d tasks", len(n.r.tasks))
+	if n.settle(); n.tasks() != 1 {
+		t.Errorf("%d tasks", n.tasks())
 	}
 }
 
@@ -258,8 +261,8 @@ func TestAnswerFromWithin(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	n.delete("a")
-	if n.settle() != Idle || len(n.s.Queues()) != 0 || len(n.r.tasks) != 0 {
-		t.Errorf("%+v, %d tasks", n.s.Queues(), len(n.r.tasks))
+	if n.settle() != Idle || len(n.s.Queues()) != 0 || n.tasks() != 0 {
+		t.Errorf("%+v, %d tasks", n.s.Queues(), n.tasks())
 	}
 }
 
@@ -268,6 +271,7 @@ func TestDroppedIsProposedAgain(t *testing.T) {
 	n := &node{drop: 4}
 	n.start(t, Options{BackoffMin: 10, BackoffMax: 40})
 	n.apply("a", QueueSpec{})
+	n.placeAll()
 	var waits []int64
 	for range 4 {
 		waits = append(waits, n.settle())
@@ -280,8 +284,8 @@ func TestDroppedIsProposedAgain(t *testing.T) {
 		t.Errorf("proposed %d times", n.proposed)
 	}
 	// One that got through ends the row.
-	n.drop, n.err = 3, map[uint64]error{1: errors.New("broken")}
-	n.r.Wake(1)
+	n.drop, n.err = 3, map[uint64]error{2: errors.New("broken")}
+	n.r.Wake(2)
 	for n.drop > 0 {
 		n.now += n.settle()
 	}
@@ -289,7 +293,7 @@ func TestDroppedIsProposedAgain(t *testing.T) {
 		n.now += n.settle()
 	}
 	n.drop, n.err = 1, nil
-	n.r.Wake(1)
+	n.r.Wake(2)
 	if wait := n.settle(); wait != 10 {
 		t.Errorf("wait %d", wait)
 	}
@@ -300,16 +304,17 @@ func TestUnderWayIsNotProposedAgain(t *testing.T) {
 	n := &node{hold: true}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
+	n.placeAll()
 	for range 10 {
-		n.r.Wake(1)
+		n.r.Wake(2)
 		n.settle()
 		n.now += 100_000
 	}
-	if n.proposed != 1 || len(n.r.tasks) != 1 || n.ensures != 1 {
-		t.Errorf("proposed %d times, %d tasks, %d calls", n.proposed, len(n.r.tasks), n.ensures)
+	if n.proposed != 1 || n.tasks() != 1 || n.ensures != 1 {
+		t.Errorf("proposed %d times, %d tasks, %d calls", n.proposed, n.tasks(), n.ensures)
 	}
 	// What somebody else observed does not end the wait.
-	other := Command{Observe: &Observe{KindQueue, 1, 1, Status{Phase: Degraded}}}
+	other := Command{Observe: &Observe{Kind: KindQueue, UID: 2, Generation: 1, Epoch: 1, Status: Status{Phase: Degraded}}}
 	n.r.Applied(other, n.s.Apply(n.s.Version()+1, other))
 	if n.settle(); n.proposed != 1 {
 		t.Errorf("proposed %d times", n.proposed)
@@ -327,7 +332,7 @@ func TestNotOpenedWhileItsEndIsWritten(t *testing.T) {
 	n.delete("a")
 	n.settle()
 	n.ensures = 0
-	n.r.Wake(1)
+	n.r.Wake(2)
 	n.settle()
 	if n.ensures != 0 {
 		t.Errorf("opened %d times", n.ensures)
@@ -352,18 +357,18 @@ func TestRefusedObservationIsMadeAnew(t *testing.T) {
 	for range 10 {
 		n.now += max(n.settle(), 0)
 	}
-	if len(n.s.Queues()) != 0 || len(n.r.tasks) != 0 {
+	if len(n.s.Queues()) != 0 || n.tasks() != 0 {
 		t.Errorf("%+v", n.s.Queues())
 	}
 }
 
 // TestClockGoesBack: nothing waits for a time that is far away now.
 func TestClockGoesBack(t *testing.T) {
-	n := &node{err: map[uint64]error{1: errors.New("broken")}}
+	n := &node{err: map[uint64]error{2: errors.New("broken")}}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
 	n.settle()
-	delete(n.err, 1)
+	delete(n.err, 2)
 	n.now -= 3_600_000
 	if wait := n.settle(); wait != Idle {
 		t.Errorf("waits %d ms", wait)
@@ -418,11 +423,11 @@ func TestOwnerElsewhere(t *testing.T) {
 	if n.ensures != 0 || q.Status.Phase != Degraded || q.Status.Conditions[0].Reason != "OwnerAbsent" {
 		t.Errorf("%d calls, %+v", n.ensures, q.Status)
 	}
-	if want := []Replica{{"key", "d1", true}}; !slices.Equal(q.Status.Placement, want) {
+	if p := q.Status.Placement; len(p) != 1 || p[0].Node != "key" || p[0].Disk != "d1" || !p[0].Owner {
 		t.Errorf("%+v", q.Status.Placement)
 	}
 	n.delete("a")
-	if n.settle() != Idle || len(n.s.Queues()) != 0 || n.ensures != 0 {
+	if n.settle(); len(n.s.Queues()) != 0 || n.ensures != 0 {
 		t.Errorf("%+v", n.s.Queues())
 	}
 }
@@ -433,7 +438,7 @@ func TestDamagedQueueCanBeDeleted(t *testing.T) {
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{DrainDeadline: Duration(time.Minute)})
 	n.settle()
-	n.err = map[uint64]error{1: &Trouble{"GroupMissing", "gone"}}
+	n.err = map[uint64]error{2: &Trouble{Reason: "GroupMissing", Message: "gone"}}
 	n.delete("a")
 	began := n.now
 	n.settle()
@@ -449,11 +454,15 @@ func TestDamagedQueueCanBeDeleted(t *testing.T) {
 	}
 }
 
-// TestNeverOpenedGoesAtOnce: nobody could put anything in, so nothing is drained, and nothing is made for it.
+// TestNeverOpenedGoesAtOnce: nobody could put anything in, so nothing is drained, and nothing is made for it;
+// what was placed nowhere has nothing to destroy.
 func TestNeverOpenedGoesAtOnce(t *testing.T) {
 	n := &node{hold: true}
 	n.start(t, Options{})
-	n.apply("a", QueueSpec{Placement: PlacementSpec{Nodes: []string{"elsewhere"}}})
+	n.apply("nowhere", QueueSpec{Placement: PlacementSpec{Nodes: []string{"elsewhere"}}})
+	n.apply("a", QueueSpec{})
+	n.place("a")
+	n.delete("nowhere")
 	n.delete("a")
 	n.settle()
 	n.hold = false
@@ -468,7 +477,7 @@ func TestNeverOpenedGoesAtOnce(t *testing.T) {
 
 // TestStuckDestruction says why beside how draining ended, once, and goes on.
 func TestStuckDestruction(t *testing.T) {
-	n := &node{stuck: &Trouble{"DiskReadOnly", "read only"}}
+	n := &node{stuck: &Trouble{Reason: "DiskReadOnly", Message: "read only"}}
 	n.start(t, Options{})
 	n.apply("a", QueueSpec{})
 	n.settle()
@@ -483,7 +492,7 @@ func TestStuckDestruction(t *testing.T) {
 		t.Errorf("%d entries, %+v", n.proposed, conds)
 	}
 	n.stuck = nil
-	n.r.Wake(1)
+	n.r.Wake(2)
 	if n.settle() != Idle || len(n.s.Queues()) != 0 {
 		t.Errorf("%+v", n.s.Queues())
 	}
@@ -534,7 +543,7 @@ func TestConditionsFit(t *testing.T) {
 	for _, text := range []string{
 		"", "a\nb", "\xff\xfe", strings.Repeat("ä", 600), strings.Repeat("x", 1024), strings.Repeat("\xff", 5000),
 	} {
-		c := condition(&Trouble{text, text})
+		c := condition(&Trouble{Reason: text, Message: text})
 		st := Status{Phase: Pending, Conditions: []Condition{c}}
 		if err := validateStatus(KindQueue, "a", &st); err != nil || strings.Contains(c.Message, "\n") {
 			t.Errorf("%.20q: %v", text, err)

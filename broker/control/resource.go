@@ -9,6 +9,10 @@ type Kind string
 const (
 	KindQueue     Kind = "Queue"
 	KindConnector Kind = "Connector"
+	// KindNode is a member of the cluster: it is changed by verbs of its own.
+	KindNode Kind = "Node"
+	// KindCluster is no resource: it is the control group in Place and Reached.
+	KindCluster Kind = "Cluster"
 )
 
 // Metadata is what every resource has.
@@ -91,16 +95,16 @@ type Status struct {
 	Phase              Phase  `json:"phase"`
 	// Destroying says that draining is over and the data goes: what has it is never opened again, also
 	// not by a node that starts anew. Once set it stays.
-	Destroying bool        `json:"destroying,omitempty"`
-	Placement  []Replica   `json:"placement,omitempty"`
+	Destroying bool `json:"destroying,omitempty"`
+	// Epoch counts the decisions about Placement and their steps. Each names the one before, so of two that
+	// were made at once one is refused.
+	Epoch     uint64    `json:"epoch,omitempty"`
+	Step      Step      `json:"step,omitempty"` // of the change of Placement that is under way
+	Placement []Replica `json:"placement,omitempty"`
+	// Founders are the members that a group began with, if it began with several: the same on all of them, also on one
+	// that comes late.
+	Founders   []Founder   `json:"founders,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
-}
-
-// Replica is one copy of a queue: on a node, on that node's disk.
-type Replica struct {
-	Node  string `json:"node"`  // fingerprint
-	Disk  string `json:"disk"`  // id of the data directory's disk
-	Owner bool   `json:"owner"` // of a queue with one replica (T-32)
 }
 
 // Condition is a reason why a resource is not as its spec wants it, or a warning.
@@ -116,6 +120,7 @@ const (
 	CondGroup      = "Group"      // the queue's group and its storage
 	CondAttachment = "Attachment" // a connector and its queue
 	CondRemoval    = "Removal"    // how far the deletion is
+	CondMembership = "Membership" // a node and the cluster
 )
 
 // Queue is one queue as the registry knows it.

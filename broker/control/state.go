@@ -19,7 +19,15 @@ type State struct {
 	version    uint64 // index of the last entry applied
 	queues     map[string]*Queue
 	connectors map[string]*Connector
+	nodes      map[string]*Node
 	names      map[uint64]named // every resource by uid
+	cluster    Cluster
+	retired    map[uint64][]Retired // by uid, which may be gone
+
+	// What follows from the rest.
+	retiredCount int
+	loads        map[uint64]Load // by number of the node
+	history      history
 }
 
 type named struct {
@@ -87,39 +95,85 @@ func (s *State) Apply(index uint64, c Command) Result {
 		panic(fmt.Sprintf("bug: control: entry %d applied after %d", index, s.version))
 	}
 	s.version = index
+	res := s.apply(c)
+	s.history.end(index)
+	return res
+}
+
+func (s *State) apply(c Command) Result {
 	switch {
 	case c.Mutation != nil:
-		return s.mutate(c.Mutation)
+		return s.mutate(c.Mutation, c.rules())
 	case c.Observe != nil:
-		return s.observe(c.Observe)
+		return s.observe(c.Observe, c.rules())
+	case c.Found != nil:
+		return s.found(c.Found)
+	case c.Register != nil:
+		return s.register(c.Register)
+	case c.Place != nil:
+		return s.place(c.Place)
+	case c.Reached != nil:
+		return s.reached(c.Reached)
+	case c.Gone != nil:
+		return s.gone(c.Gone)
+	case c.Lost != nil:
+		return s.lost(c.Lost)
 	default:
-		return s.remove(c.Remove)
+		return s.remove(c.Remove, c.rules())
 	}
 }
 
-// object is a resource of either kind, as far as its life goes.
+// moved gives a resource the version of this entry.
+func (s *State) moved(o object) {
+	o.meta.ResourceVersion = s.version
+	s.touch(Modified, o)
+}
+
+// touch keeps for those who watch what this entry did to a resource.
+func (s *State) touch(e Event, o object) {
+	c := Change{Version: s.version, Event: e, Kind: o.kind(), Name: o.meta.Name, UID: o.meta.UID}
+	r := o.result(false, nil)
+	c.Queue, c.Connector, c.Node = r.Queue, r.Connector, r.Node
+	s.history.add(c)
+}
+
+// object is a resource of any kind, as far as its life goes. status is nil of a node.
 type object struct {
 	meta      *Metadata
 	status    *Status
 	queue     *Queue
 	connector *Connector
+	node      *Node
+}
+
+func (o object) kind() Kind {
+	switch {
+	case o.queue != nil:
+		return KindQueue
+	case o.connector != nil:
+		return KindConnector
+	}
+	return KindNode
 }
 
 // find returns the resource of that name; its meta is nil if there is none.
 func (s *State) find(k Kind, name string) object {
 	if k == KindQueue {
 		if q := s.queues[name]; q != nil {
-			return object{&q.Metadata, &q.Status, q, nil}
+			return object{meta: &q.Metadata, status: &q.Status, queue: q}
 		}
 		return object{}
 	}
 	if c := s.connectors[name]; c != nil && k == KindConnector {
-		return object{&c.Metadata, &c.Status, nil, c}
+		return object{meta: &c.Metadata, status: &c.Status, connector: c}
+	}
+	if n := s.nodes[name]; n != nil && k == KindNode {
+		return object{meta: &n.Metadata, node: n}
 	}
 	return object{}
 }
 
-// objectOf returns the resource with that uid, of either kind; its meta is nil if there is none.
+// objectOf returns the resource with that uid, of any kind; its meta is nil if there is none.
 func (s *State) objectOf(uid uint64) object {
 	n, ok := s.names[uid]
 	if !ok {
@@ -146,6 +200,10 @@ func (o object) result(changed bool, err *Error) Result {
 		c := o.connector.clone()
 		r.Connector = &c
 	}
+	if o.node != nil {
+		n := o.node.clone()
+		r.Node = &n
+	}
 	return r
 }
 
@@ -161,8 +219,14 @@ func sameStatus(a, b *Status) bool {
 	return string(appendStatus(nil, a)) == string(appendStatus(nil, b))
 }
 
+// sameFindings compares what an Observe would write.
+func sameFindings(a, b *Status) bool {
+	return string(appendFindings(nil, a)) == string(appendFindings(nil, b))
+}
+
 func (s Status) clone() Status {
 	s.Placement, s.Conditions = cloneList(s.Placement), cloneList(s.Conditions)
+	s.Founders = cloneList(s.Founders)
 	return s
 }
 

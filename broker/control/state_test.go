@@ -17,7 +17,28 @@ type registry struct {
 	last uint64
 }
 
-func newRegistry(t *testing.T) *registry { return &registry{T: t, s: new(State), last: 10} }
+// newRegistry has one node, number 1.
+func newRegistry(t *testing.T) *registry {
+	r := &registry{T: t, s: new(State), last: 10}
+	res := r.s.Apply(r.last, Command{Register: &Register{
+		NodeSpec: NodeSpec{Fingerprint: "f"}, Name: "n1", Disk: "d", At: 1,
+	}})
+	if res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	return r
+}
+
+// place decides on nodes, the first of which is to lead.
+func (r *registry) place(uid uint64, nodes ...uint64) Result {
+	r.Helper()
+	o := r.s.objectOf(uid)
+	c := &Place{Kind: o.kind(), UID: uid, Generation: o.meta.Generation, Epoch: o.status.Epoch}
+	for i, n := range nodes {
+		c.Want = append(c.Want, Spot{Number: n, Lead: i == 0})
+	}
+	return r.do(Command{Place: c})
+}
 
 func (r *registry) do(c Command) Result {
 	r.Helper()
@@ -69,7 +90,12 @@ func (r *registry) delete(name string) Result {
 
 func (r *registry) observe(uid, gen uint64, st Status) Result {
 	r.Helper()
-	return r.do(Command{Observe: &Observe{KindQueue, uid, gen, st}})
+	o := r.s.objectOf(uid)
+	epoch := uint64(0)
+	if o.status != nil {
+		epoch = o.status.Epoch
+	}
+	return r.do(Command{Observe: &Observe{Kind: KindQueue, UID: uid, Generation: gen, Epoch: epoch, Status: st}})
 }
 
 // must is the queue of a result that is no refusal.
@@ -229,8 +255,8 @@ func TestDelete(t *testing.T) {
 	r := newRegistry(t)
 	_ = r.refused(r.delete("a"), NotFound)
 	q := r.must(r.apply("a", QueueSpec{DrainDeadline: Duration(time.Minute)}))
-	here := []Replica{{"n", "d", true}}
-	r.must(r.observe(q.Metadata.UID, 1, Status{ObservedGeneration: 1, Phase: Ready, Placement: here}))
+	r.must(r.place(q.Metadata.UID, 1))
+	r.must(r.observe(q.Metadata.UID, 1, Status{ObservedGeneration: 1, Phase: Ready}))
 	drain := func(at int64, d time.Duration) Result {
 		v := Duration(d)
 		return r.mutate(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", At: at, Drain: &v})
@@ -278,9 +304,12 @@ func TestRecreate(t *testing.T) {
 	r := newRegistry(t)
 	old := r.must(r.apply("a", limited(1))).Metadata.UID
 	r.must(r.apply("a", limited(2)))
-	r.must(r.observe(old, 2, Status{ObservedGeneration: 2, Phase: Ready, Placement: []Replica{{"n", "d", true}}}))
+	row := r.must(r.place(old, 1)).Status.Placement[0].Replica
+	r.must(r.observe(old, 2, Status{ObservedGeneration: 2, Phase: Ready}))
 	r.must(r.delete("a"))
-	remove := Command{Remove: &Remove{KindQueue, old}}
+	remove := Command{Remove: &Remove{KindQueue, old, row}}
+	_ = r.refused(r.do(remove), Conflict) // its data was not given up
+	r.must(r.observe(old, 2, Status{ObservedGeneration: 2, Phase: Deleting, Destroying: true}))
 	if res := r.do(remove); res.Err != nil || !res.Changed || res.Queue.Metadata.UID != old {
 		t.Fatalf("%+v", res)
 	}
@@ -310,7 +339,7 @@ func TestObserve(t *testing.T) {
 	r.must(r.apply("a", limited(2)))
 	ready := Status{ObservedGeneration: 1, Phase: Ready}
 	_ = r.refused(r.observe(uid+1, 1, ready), NotFound)
-	_ = r.refused(r.do(Command{Observe: &Observe{KindConnector, uid, 1, ready}}), NotFound)
+	_ = r.refused(r.do(Command{Observe: &Observe{Kind: KindConnector, UID: uid, Generation: 1, Status: ready}}), NotFound)
 	_ = r.refused(r.observe(uid, 3, ready), Invalid)                                       // of a spec to come
 	_ = r.refused(r.observe(uid, 1, Status{ObservedGeneration: 2, Phase: Ready}), Invalid) // done before looked at
 	_ = r.refused(r.observe(uid, 1, Status{Phase: "Well"}), Invalid)                       //
@@ -337,12 +366,9 @@ func TestStatusIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1025)
 	for _, st := range []Status{
 		{Conditions: make([]Condition, 17)},
-		{Placement: make([]Replica, 17)},
 		{Conditions: []Condition{{Message: long}}},
 		{Conditions: []Condition{{Type: long}}},
 		{Conditions: []Condition{{Reason: long}}},
-		{Placement: []Replica{{Node: long}}},
-		{Placement: []Replica{{Disk: long}}},
 	} {
 		r := newRegistry(t)
 		uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID
@@ -355,11 +381,11 @@ func TestStatusIsBounded(t *testing.T) {
 func TestRemove(t *testing.T) {
 	r := newRegistry(t)
 	uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID
-	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid}}), Invalid)
+	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid, 0}}), Invalid)
 	r.must(r.delete("a"))
-	_ = r.refused(r.do(Command{Remove: &Remove{KindConnector, uid}}), NotFound)
-	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid + 1}}), NotFound)
-	r.must(r.do(Command{Remove: &Remove{KindQueue, uid}}))
+	_ = r.refused(r.do(Command{Remove: &Remove{KindConnector, uid, 0}}), NotFound)
+	_ = r.refused(r.do(Command{Remove: &Remove{KindQueue, uid + 1, 0}}), NotFound)
+	r.must(r.do(Command{Remove: &Remove{KindQueue, uid, 0}}))
 }
 
 // TestBounds fills the registry; what is being deleted counts until it is gone.
@@ -397,7 +423,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %+v", k, res)
 		}
 		next++
-		s.Apply(next, Command{Remove: &Remove{k, uid}})
+		s.Apply(next, Command{Remove: &Remove{k, uid, 0}})
 		if res := add(k, "more"); res.Err != nil {
 			t.Errorf("%s: %v", k, res.Err)
 		}
@@ -413,7 +439,8 @@ func TestCopies(t *testing.T) {
 	r := newRegistry(t)
 	spec := QueueSpec{Placement: PlacementSpec{Nodes: []string{"n1"}}}
 	uid := r.apply("a", spec).Queue.Metadata.UID
-	st := Status{Phase: Pending, Placement: []Replica{{"n", "d", true}}, Conditions: []Condition{{"t", "r", "m"}}}
+	r.must(r.place(uid, 1))
+	st := Status{Phase: Pending, Conditions: []Condition{{"t", "r", "m"}}}
 	res := r.observe(uid, 1, st)
 	cs := connectorSpec()
 	res2 := r.mutate(Mutation{Verb: Apply, Kind: KindConnector, Name: "c", Connector: &cs})
@@ -422,7 +449,7 @@ func TestCopies(t *testing.T) {
 	spoil := func(q Queue) {
 		q.Spec.Placement.Nodes[0], q.Status.Placement[0].Node, q.Status.Conditions[0].Type = "x", "x", "x"
 	}
-	spec.Placement.Nodes[0], st.Placement[0].Node, st.Conditions[0].Type = "x", "x", "x"
+	spec.Placement.Nodes[0], st.Conditions[0].Type = "x", "x"
 	spoil(*res.Queue)
 	q, _ := r.s.Queue("a")
 	spoil(q)

@@ -14,7 +14,7 @@ import (
 // Bounds of resources (docs/reference/limits.md).
 const (
 	NameMax         = 512                 // bytes of a name (W-20)
-	ReplicasMax     = 1                   // until replication exists
+	ReplicasMax     = 7                   // of a queue
 	DrainMax        = 30 * 24 * time.Hour // of draining; it always ends (W-28)
 	DrainDefault    = 5 * time.Minute     // of draining, where neither spec nor deletion says
 	MessageOverhead = 256                 // bytes a message counts beside its body (W-26)
@@ -62,9 +62,15 @@ func cloneList[T any](list []T) []T {
 }
 
 // Validate refuses what no state of the registry would take; a node calls it before it proposes.
-func (m *Mutation) Validate() *Error {
+func (m *Mutation) Validate() *Error { return m.validate(commandVersion) }
+
+// validate judges by the rules of a version.
+func (m *Mutation) validate(rules int) *Error {
 	refuse := func(field, format string, args ...any) *Error {
 		return invalid(m.Kind, m.Name, field, format, args...)
+	}
+	if m.Kind == KindNode && rules >= 2 {
+		return m.validateNode(refuse)
 	}
 	if m.Kind != KindQueue && m.Kind != KindConnector {
 		return refuse("kind", "kind %.40q is not known: use %s or %s", m.Kind, KindQueue, KindConnector)
@@ -89,7 +95,7 @@ func (m *Mutation) Validate() *Error {
 	}
 	switch {
 	case m.Kind == KindQueue && m.Queue != nil && m.Connector == nil:
-		return ValidateQueue(m.Name, *m.Queue)
+		return validateQueue(m.Name, *m.Queue, rules)
 	case m.Kind == KindConnector && m.Connector != nil && m.Queue == nil:
 		return ValidateConnector(m.Name, *m.Connector)
 	}
@@ -102,6 +108,41 @@ func (m *Mutation) validateDelete(refuse func(string, string, ...any) *Error) *E
 	}
 	if m.Drain != nil && (*m.Drain < 0 || *m.Drain > Duration(DrainMax)) {
 		return refuse("drain", "a drain deadline of %v: between 0s and %v are allowed", time.Duration(*m.Drain), DrainMax)
+	}
+	return nil
+}
+
+// validateNode is for the verbs of nodes.
+func (m *Mutation) validateNode(refuse func(string, string, ...any) *Error) *Error {
+	switch m.Verb {
+	case NodeAdd, NodeDrain, NodeUndrain, NodeRemove:
+	default:
+		return refuse("verb", "a node is not changed by verb %.40q: use %s, %s, %s or %s", m.Verb, NodeAdd, NodeDrain,
+			NodeUndrain, NodeRemove)
+	}
+	if why := flaw(m.Name, 1, memberMax); why != "" {
+		return refuse("metadata.name", "metadata.name %s", why)
+	}
+	if m.At <= 0 {
+		return refuse("at", "the time %d of the request is not one: it is in milliseconds since 1970, above 0", m.At)
+	}
+	if m.Queue != nil || m.Connector != nil || m.Drain != nil || (m.Node != nil) != (m.Verb == NodeAdd) {
+		return refuse("spec", "%s of a node carries a node's spec if it adds one, and nothing else", m.Verb)
+	}
+	if m.Node == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		field, text string
+		least, most int
+	}{
+		{"spec.fingerprint", m.Node.Fingerprint, 1, memberMax},
+		{"spec.address", m.Node.Address, 0, textMax},
+		{"spec.admin", m.Node.Admin, 0, textMax},
+	} {
+		if why := flaw(f.text, f.least, f.most); why != "" {
+			return refuse(f.field, "%s %s", f.field, why)
+		}
 	}
 	return nil
 }
@@ -134,7 +175,9 @@ func validateName(k Kind, name string) *Error {
 
 // ValidateQueue refuses a spec that the registry would not take, by the first bad field; nil if it would.
 // Fields that are left out are fine: WithDefaults fills them in.
-func ValidateQueue(name string, s QueueSpec) *Error {
+func ValidateQueue(name string, s QueueSpec) *Error { return validateQueue(name, s, commandVersion) }
+
+func validateQueue(name string, s QueueSpec, rules int) *Error {
 	s = s.WithDefaults()
 	refuse := func(field, format string, args ...any) *Error {
 		return invalid(KindQueue, name, field, field+" "+format, args...)
@@ -142,11 +185,15 @@ func ValidateQueue(name string, s QueueSpec) *Error {
 	if err := validateName(KindQueue, name); err != nil {
 		return err
 	}
-	if why := replicasFlaw(s.Replicas); why != "" {
+	if why := replicasFlaw(s.Replicas, rules); why != "" {
 		return refuse("spec.replicas", "%d: %s", s.Replicas, why)
 	}
 	if s.Durability != Flushed && s.Durability != Written {
 		return refuse("spec.durability", "%.40q is not known: use %s or %s", s.Durability, Flushed, Written)
+	}
+	if s.Durability == Written && s.Replicas > 1 {
+		return refuse("spec.durability", "%q with %d replicas: a replica that lost its tail in a power cut would go on "+
+			"counting as one that has it; use %q, or one replica", Written, s.Replicas, Flushed)
 	}
 	if err := validateLimits(s.Limits, refuse); err != nil {
 		return err
@@ -161,14 +208,16 @@ func ValidateQueue(name string, s QueueSpec) *Error {
 	return nil
 }
 
-func replicasFlaw(n int) string {
+func replicasFlaw(n, rules int) string {
 	switch {
 	case n < 1:
 		return "at least 1 is needed"
 	case n == 2:
-		return "two replicas tolerate no failure: use 1 (3, once replication exists)"
+		return "two replicas tolerate no failure: use 1 or 3"
+	case rules < 2 && n > 1:
+		return "more than 1 are refused until replication exists: use 1"
 	case n > ReplicasMax:
-		return fmt.Sprintf("more than %d are refused until replication exists: use 1", ReplicasMax)
+		return fmt.Sprintf("at most %d are allowed", ReplicasMax)
 	}
 	return ""
 }
@@ -278,7 +327,7 @@ func validateStatus(k Kind, name string, s *Status) *Error {
 		return refuse("status.placement", "has %d replicas: at most %d are allowed", len(s.Placement), copiesMax)
 	}
 	for i, r := range s.Placement {
-		if len(r.Node) > memberMax || len(r.Disk) > memberMax {
+		if len(r.Node) > memberMax || len(r.Disk) > memberMax || len(r.Lost) > wordMax {
 			return refuse(fmt.Sprintf("status.placement[%d]", i), "has more than %d bytes in a field", memberMax)
 		}
 	}

@@ -3,173 +3,110 @@ package control
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// ensure brings a queue to its spec.
-func (r *Reconciler) ensure(t *task, q Queue) outcome {
-	st := q.Status
-	made := st.ObservedGeneration > 0
-	trouble := Pending
-	if made {
-		trouble = Degraded
-	}
-	if at := r.elsewhere(st.Placement); at != "" {
-		// Never made anew here: its messages are on the other disk (T-19, T-32).
-		return outcome{status: st.with(trouble, Condition{
-			CondPlacement, "OwnerAbsent", "its messages are on " + at + ", which is not the disk of this node; nothing was " +
-				"made or changed; bring that disk back, or delete the queue",
-		})}
-	}
-	pinned := r.pinned(q.Spec.Placement)
-	if pinned != nil && !made {
-		return outcome{status: st.with(Pending, *pinned)}
-	}
-	done, err := r.rt.Ensure(q)
-	switch {
-	case err != nil:
-		return outcome{status: st.with(trouble, condition(err)), wait: r.failed(t)}
-	case !done:
-		return outcome{status: q.Status, wait: r.o.Poll}
-	}
-	t.fails = 0
-	st.Placement = []Replica{{Node: r.o.Node, Disk: r.o.Disk, Owner: true}}
-	if pinned != nil {
-		// It serves where it is; what was asked for last is not done.
-		return outcome{status: st.with(Degraded, *pinned)}
-	}
-	st.ObservedGeneration = q.Metadata.Generation
-	return outcome{status: st.with(Ready, r.warnings(q.Spec.Placement)...)}
-}
-
-// elsewhere names the recorded owner if it is not this node with this disk.
-func (r *Reconciler) elsewhere(placement []Replica) string {
-	for _, p := range placement {
-		if p.Node == r.o.Node && p.Disk == r.o.Disk {
-			return ""
-		}
-	}
-	if len(placement) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("disk %q of node %q", placement[0].Disk, placement[0].Node)
-}
-
-func (r *Reconciler) isMember(name string) bool {
-	return name == r.o.Node || r.o.Name != "" && name == r.o.Name
-}
-
-// pinned is the reason why the queue cannot be where its spec pins it, nil if it can.
-func (r *Reconciler) pinned(p PlacementSpec) *Condition {
-	if len(p.Nodes) == 0 || slices.ContainsFunc(p.Nodes, r.isMember) {
-		return nil
-	}
-	why := fmt.Sprintf("spec.placement.nodes names %q, and the cluster has only node %s; pin it there, or pin nothing",
-		p.Nodes, r.known())
-	return &Condition{CondPlacement, "NoSuchNode", clip(why, messageMax)}
-}
-
-// warnings are conditions of a queue that is ready all the same.
-func (r *Reconciler) warnings(p PlacementSpec) []Condition {
-	if p.PreferredLeader == "" || r.isMember(p.PreferredLeader) {
-		return nil
-	}
-	why := fmt.Sprintf("spec.placement.preferredLeader names %q, and the cluster has only node %s, which leads",
-		p.PreferredLeader, r.known())
-	return []Condition{{CondPlacement, "PreferredLeaderAbsent", clip(why, messageMax)}}
-}
-
-// known is how this node is called.
-func (r *Reconciler) known() string {
-	if r.o.Name == "" {
-		return fmt.Sprintf("%q", r.o.Node)
-	}
-	return fmt.Sprintf("%q (%s)", r.o.Name, r.o.Node)
-}
-
-// failed counts a failure of the runtime and returns the wait.
-func (r *Reconciler) failed(t *task) int64 {
-	wait := r.backoff(t.fails)
-	t.fails++
-	return wait
-}
-
 // removal takes a queue down, in the order of T-21. What is over is in the registry where it matters and
 // asked for again where it does not, so it goes on from wherever a crash left it.
-func (r *Reconciler) removal(t *task, q Queue) outcome {
+func (r *NodeReconciler) removal(t *task, q Queue, row *Replica) outcome {
 	st := q.Status
 	if !st.Destroying {
-		return r.drain(t, q)
+		return r.drain(t, q, row)
 	}
-	done, err := r.rt.Destroy(q)
+	uid := q.Metadata.UID
+	done, err := r.rt.Destroy(uid, *row)
 	switch {
 	case err != nil:
-		// The first condition says how draining ended; it stays.
-		head := st.Conditions[:min(len(st.Conditions), 1)]
-		conds := append(slices.Clone(head), condition(err))
-		return outcome{status: st.with(Deleting, conds...), wait: r.failed(t)}
+		out := outcome{wait: r.failed(t)}
+		if row.Owner || len(st.Placement) == 1 {
+			// The first condition says how draining ended; it stays.
+			head := cloneList(st.Conditions[:min(len(st.Conditions), 1)])
+			out.status = st.with(Deleting, append(head, condition(err))...)
+		}
+		return out
 	case !done:
-		return outcome{status: q.Status, wait: r.o.Poll}
+		return outcome{wait: r.o.Poll}
 	}
 	t.fails = 0
-	return outcome{remove: true}
+	if len(st.Placement) == 1 {
+		return outcome{command: &Command{Remove: &Remove{KindQueue, uid, row.Replica}}}
+	}
+	return outcome{command: &Command{Gone: &Gone{KindQueue, uid, row.Replica}}}
 }
 
 // drain lets consumers empty the queue until the deadline, ends their streams, and then has it written
-// down that the data goes.
-func (r *Reconciler) drain(t *task, q Queue) outcome {
+// down that the data goes. Who does not serve the queue only admits nothing any more.
+func (r *NodeReconciler) drain(t *task, q Queue, row *Replica) outcome {
 	st := q.Status
 	left := q.Metadata.DrainUntil - r.now
 	reason := "DrainDeadline"
 	switch {
 	case st.ObservedGeneration == 0:
 		reason = "NeverOpened" // nobody could put anything in
-	case r.elsewhere(st.Placement) != "":
-		reason = "OwnerAbsent"
 	case left > 0:
-		if out := r.emptied(t, q); out.wait > 0 {
-			out.wait = min(out.wait, left)
+		out, over := r.emptied(t, q, row)
+		if !over {
+			if out.wait > 0 {
+				out.wait = min(out.wait, left)
+			}
 			return out
 		}
 		reason = "Drained"
+	case !row.Owner:
+		if g, err := r.rt.Group(q); err != nil || !g.Serves {
+			return outcome{} // whoever leads ends it, or the control leader if nobody does
+		}
 	}
 	done, d, err := r.rt.Disconnect(q)
 	switch {
 	case err != nil:
 		return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
 	case !done:
-		return outcome{status: q.Status, wait: r.o.Poll}
+		return outcome{wait: r.o.Poll}
 	}
 	t.fails = 0
-	st.Destroying = true
-	return outcome{status: st.with(Deleting, Condition{CondRemoval, reason, fmt.Sprintf(
+	to := st.with(Deleting, Condition{CondRemoval, reason, fmt.Sprintf(
 		"draining is over: %d settled, %d unsettled, %d requeued; %d messages go with the queue",
-		d.Settled, d.Unsettled, d.Requeued, d.Left)})}
+		d.Settled, d.Unsettled, d.Requeued, d.Left)})
+	to.Destroying = true
+	return outcome{status: to}
 }
 
-// emptied asks whether consumers have emptied the queue: there is no wait if they have.
-func (r *Reconciler) emptied(t *task, q Queue) outcome {
+// emptied asks whether consumers have emptied the queue: it is over if they have.
+func (r *NodeReconciler) emptied(t *task, q Queue, row *Replica) (outcome, bool) {
 	st := q.Status
+	bad := func(err error) outcome {
+		out := outcome{wait: r.failed(t)}
+		if row.Owner || row.Lead {
+			out.status = st.with(Deleting, draining, condition(err))
+		}
+		return out
+	}
 	for _, call := range []func(Queue) (bool, error){r.rt.StopAdmission, r.rt.Ensure} {
 		done, err := call(q)
 		if err != nil {
-			return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
+			return bad(err), false
 		}
 		if !done {
-			return outcome{status: st, wait: r.o.Poll} // what is said about an error stays until it is known
+			return outcome{wait: r.o.Poll}, false // what is said about an error stays until it is known
+		}
+	}
+	if !row.Owner {
+		g, err := r.rt.Group(q)
+		if err != nil || !g.Serves {
+			return outcome{}, false
 		}
 	}
 	d, err := r.rt.Drained(q)
 	if err != nil {
-		return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}
+		return bad(err), false
 	}
 	t.fails = 0
 	if d.Left > 0 {
-		return outcome{status: st.with(Deleting, draining), wait: r.o.Poll}
+		return outcome{status: st.with(Deleting, draining), wait: r.o.Poll}, false
 	}
-	return outcome{}
+	return outcome{}, true
 }
 
 // draining is the condition of a queue whose deletion stands.
@@ -177,25 +114,77 @@ var draining = Condition{
 	CondRemoval, "Draining", "it takes no new messages; what is there goes to consumers until drainUntil",
 }
 
-// attachment is the status of a connector: no connector runs yet, so it is pending at best.
-func (s *State) attachment(c *Connector) Status {
-	why := Condition{CondAttachment, "NotRun", "this build runs no connectors; the resource is kept"}
+// connector works on a connector that is assigned to this node.
+func (r *NodeReconciler) connector(t *task, c *Connector, s *State) outcome {
+	if len(c.Status.Placement) == 0 || !r.mine(&c.Status.Placement[0]) {
+		return outcome{}
+	}
+	k := c.clone()
+	why := s.unattached(&k)
+	deleting := k.Metadata.DeletionTimestamp != 0
+	rt := r.o.Connectors
+	switch {
+	case rt == nil && deleting:
+		return outcome{command: r.stopped(&k)}
+	case rt == nil && why == nil:
+		why = &Condition{CondAttachment, "NotRun", "this build runs no connectors; the resource is kept"}
+	}
+	if rt != nil && (deleting || why != nil) {
+		done, err := rt.Stop(k.Metadata.UID)
+		switch {
+		case err != nil && deleting:
+			return outcome{status: k.Status.with(Deleting, condition(err)), wait: r.failed(t)}
+		case err != nil:
+			return outcome{status: k.Status.with(Degraded, condition(err)), wait: r.failed(t)}
+		case !done:
+			return outcome{wait: r.o.Poll}
+		case deleting:
+			return outcome{command: r.stopped(&k)}
+		}
+	}
+	if why != nil {
+		return outcome{status: k.Status.with(Pending, *why)}
+	}
+	if len(s.retired[k.Metadata.UID]) > 0 {
+		return outcome{status: k.Status.with(Pending, Condition{
+			CondPlacement, "Moving", "it is still to be stopped on the node it was on before",
+		})} // the end of that is an entry
+	}
+	running, err := rt.Start(k)
+	switch {
+	case err != nil:
+		return outcome{status: k.Status.with(Degraded, condition(err)), wait: r.failed(t)}
+	case !running:
+		return outcome{wait: r.o.Poll}
+	}
+	t.fails = 0
+	st := k.Status.with(Ready)
+	st.ObservedGeneration = k.Metadata.Generation
+	return outcome{status: st}
+}
+
+func (r *NodeReconciler) stopped(c *Connector) *Command {
+	return &Command{Remove: &Remove{KindConnector, c.Metadata.UID, c.Status.Placement[0].Replica}}
+}
+
+// unattached is why a connector's queue is not one to work on, nil if it is.
+func (s *State) unattached(c *Connector) *Condition {
 	switch q := s.queues[c.Spec.Queue]; {
 	case q == nil:
-		why = Condition{CondAttachment, "QueueNotFound", clip(fmt.Sprintf("there is no queue %q; it attaches when there is",
+		return &Condition{CondAttachment, "QueueNotFound", clip(fmt.Sprintf("there is no queue %q; it attaches when there is",
 			c.Spec.Queue), messageMax)}
 	case q.Metadata.DeletionTimestamp != 0:
-		why = Condition{CondAttachment, "QueueDeleting", clip(fmt.Sprintf("queue %q is being deleted", c.Spec.Queue),
+		return &Condition{CondAttachment, "QueueDeleting", clip(fmt.Sprintf("queue %q is being deleted", c.Spec.Queue),
 			messageMax)}
 	}
-	return c.Status.with(Pending, why)
+	return nil
 }
 
 // with is the status with another phase and other conditions.
-func (s Status) with(p Phase, conds ...Condition) Status {
-	s = s.clone()
-	s.Phase, s.Conditions = p, cloneList(conds)
-	return s
+func (s *Status) with(p Phase, conds ...Condition) *Status {
+	to := s.clone()
+	to.Phase, to.Conditions = p, cloneList(conds)
+	return &to
 }
 
 // condition shows an error of the runtime.

@@ -67,6 +67,7 @@ func newWorld(t *testing.T) *world {
 		t: t, o: Options{Node: "n-key", Name: "n1", Disk: "d1"}, now: 1_000_000,
 		disk: map[uint64]bool{}, left: map[uint64]uint64{}, gone: map[uint64]bool{}, removed: map[uint64]bool{},
 	}
+	w.log = []Command{{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "n-key"}, Name: "n1", Disk: "d1", At: 1}}}
 	w.boot()
 	return w
 }
@@ -74,6 +75,7 @@ func newWorld(t *testing.T) *world {
 // boot starts the node: it replays the log and begins anew.
 func (w *world) boot() {
 	w.s, w.r = NewState(), NewReconciler(w, w.o)
+	w.o.Incarnation++
 	for i, c := range w.log {
 		back, err := Decode(c.Append(nil))
 		if err != nil {
@@ -84,7 +86,22 @@ func (w *world) boot() {
 	w.open, w.admitting, w.stopped = map[uint64]QueueLimits{}, map[uint64]bool{}, map[uint64]bool{}
 	w.streams, w.started, w.proposals = map[uint64]bool{}, map[string]bool{}, nil
 	w.r.Load(w.s)
+	w.r.Lead(w.s)
 }
+
+func (w *world) Group(Queue) (Group, error)            { panic("no group here") }
+func (w *world) Reconfigure(Queue, []Replica) error    { panic("no group here") }
+func (w *world) Transfer(Queue, Replica) error         { panic("no group here") }
+func (w *world) SetAside(Queue, Replica) (bool, error) { panic("nothing is lost here") }
+func (w *world) Reachable(uint64) bool                 { return true }
+func (w *world) ReconfigureControl([]Replica) error    { panic("no group here") }
+
+func (w *world) ControlGroup() (Group, error) {
+	return Group{Serves: true, Members: []Member{{Replica: 1, Number: 1, CaughtUp: true, Held: true}}}, nil
+}
+
+// tasks are the resources on which something is outstanding.
+func (w *world) tasks() int { return len(w.r.node.tasks) + len(w.r.leader.tasks) }
 
 // chance counts a call and says whether it errs; it may kill the node. Called before and after the effect.
 func (w *world) chance(name string, uid uint64, after bool) error {
@@ -146,9 +163,10 @@ func (w *world) Ensure(q Queue) (done bool, err error) {
 		return false, nil
 	}
 	if !w.disk[uid] && (deleting || q.Status.ObservedGeneration > 0) {
-		return false, &Trouble{"GroupMissing", "the group is missing"}
+		return false, &Trouble{Reason: "GroupMissing", Message: "the group is missing"}
 	}
 	w.check(!w.gone[uid], "makes %d again", uid)
+	w.check(q.Status.Epoch > 0 && len(q.Status.Placement) == 1 && q.Status.Placement[0].Owner, "opens %+v", q.Status)
 	w.disk[uid] = true
 	w.open[uid] = q.Spec.Limits
 	if q.Status.ObservedGeneration > 0 {
@@ -197,12 +215,11 @@ func (w *world) Disconnect(q Queue) (done bool, d Drain, err error) {
 	return true, Drain{Left: w.left[uid]}, w.chance("Disconnect", uid, true)
 }
 
-func (w *world) Destroy(q Queue) (done bool, err error) {
-	uid := q.Metadata.UID
+func (w *world) Destroy(uid uint64, _ Replica) (done bool, err error) {
 	if err := w.chance("Destroy", uid, false); err != nil {
 		return false, err
 	}
-	cur := w.current(q)
+	cur, _ := w.s.QueueOf(uid)
 	w.check(cur.Status.Destroying && cur.Metadata.DeletionTimestamp != 0, "destroys %d on doubt", uid)
 	w.check(!w.streams[uid] && !w.admitting[uid], "destroys %d, which serves", uid)
 	if w.working("Destroy", uid) {
@@ -215,6 +232,14 @@ func (w *world) Destroy(q Queue) (done bool, err error) {
 }
 
 func (w *world) Propose(c Command) error {
+	if c.Place != nil || c.Register != nil {
+		w.unique(uidOf(c))
+		if err := w.chance("Propose Place", uidOf(c), false); err != nil {
+			return err
+		}
+		w.proposals = append(w.proposals, c)
+		return nil
+	}
 	if c.Remove != nil {
 		uid := c.Remove.UID
 		_, open := w.open[uid]
@@ -226,7 +251,7 @@ func (w *world) Propose(c Command) error {
 	} else {
 		uid, st := c.Observe.UID, c.Observe.Status
 		o := w.s.objectOf(uid)
-		w.check(!sameStatus(&st, o.status), "observes of %d what stands: %+v", uid, st)
+		w.check(!sameFindings(&st, o.status), "observes of %d what stands: %+v", uid, st)
 		w.unique(uid)
 		if st.Phase == Ready {
 			limits, open := w.open[uid]
@@ -249,10 +274,21 @@ func (w *world) unique(uid uint64) {
 }
 
 func uidOf(c Command) uint64 {
-	if c.Observe != nil {
+	switch {
+	case c.Observe != nil:
 		return c.Observe.UID
+	case c.Place != nil:
+		return c.Place.UID
+	case c.Reached != nil:
+		return c.Reached.UID
+	case c.Gone != nil:
+		return c.Gone.UID
+	case c.Lost != nil:
+		return c.Lost.UID
+	case c.Remove != nil:
+		return c.Remove.UID
 	}
-	return c.Remove.UID
+	return 0
 }
 
 // commit gives the oldest proposal its entry.
@@ -322,7 +358,7 @@ func (w *world) round() (quiet bool) {
 		return false
 	}
 	if wait == Idle {
-		w.check(len(w.r.tasks) == 0, "idle with %d tasks", len(w.r.tasks))
+		w.check(w.tasks() == 0, "idle with %d tasks", w.tasks())
 		return len(w.script) == 0 || !w.script[0].when(w)
 	}
 	w.now += wait

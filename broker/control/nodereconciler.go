@@ -1,0 +1,385 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// NodeReconciler makes true on one node what the registry says of it: it opens, changes and destroys the
+// replicas that are placed there, with or without a quorum of the control group (T-48 to T-50, X-6), runs its
+// connectors, and writes down what it found of what it serves. Who serves a queue, as its owner or the leader
+// of its group, takes its group through the steps of a change as well.
+type NodeReconciler struct {
+	loop
+	rt NodeRuntime
+}
+
+// NewNodeReconciler returns one that knows nothing yet.
+func NewNodeReconciler(rt NodeRuntime, o Options) *NodeReconciler {
+	r := &NodeReconciler{loop: newLoop(o), rt: rt}
+	r.loop.work, r.loop.propose = r.work, rt.Propose
+	return r
+}
+
+// Load puts every resource on the list, and this node's own record.
+func (r *NodeReconciler) Load(s *State) {
+	r.fresh(keySelf)
+	r.load(s)
+}
+
+// Applied tells of an entry: the command and what it did, whoever proposed it.
+func (r *NodeReconciler) Applied(c Command, res Result) {
+	r.answered(c, res.Err != nil)
+	if !res.Changed {
+		return
+	}
+	switch {
+	case c.Mutation != nil && res.Node == nil, c.Observe != nil, c.Place != nil, c.Reached != nil, c.Gone != nil,
+		c.Remove != nil, c.Lost != nil:
+		r.resource(c, res)
+	}
+	if res.Node != nil || c.Found != nil {
+		r.fresh(keySelf)
+		r.all = true
+	}
+}
+
+// resource takes up one that an entry has changed.
+func (r *loop) resource(c Command, res Result) {
+	m := res.meta()
+	if m == nil {
+		if c.Gone != nil {
+			r.fresh(c.Gone.UID)
+		}
+		return
+	}
+	if res.Queue != nil && (m.UID == m.ResourceVersion || m.DeletionTimestamp != 0) {
+		r.moved[m.Name] = true
+	}
+	switch {
+	case res.Removed:
+		r.fresh(m.UID) // what is retired of it
+	case c.Observe != nil:
+		r.touch(m.UID)
+	default:
+		r.fresh(m.UID)
+	}
+}
+
+// meta is the resource's that the result is about, nil if there is none.
+func (r *Result) meta() *Metadata {
+	switch {
+	case r.Queue != nil:
+		return &r.Queue.Metadata
+	case r.Connector != nil:
+		return &r.Connector.Metadata
+	case r.Node != nil:
+		return &r.Node.Metadata
+	}
+	return nil
+}
+
+// work asks the runtime for what is outstanding.
+func (r *NodeReconciler) work(t *task, s *State) (outcome, bool) {
+	if t.uid == keySelf {
+		return r.self(s), true
+	}
+	if out, over := r.retired(t, s.retired[t.uid]); !over {
+		return out, true
+	}
+	o := s.objectOf(t.uid)
+	switch {
+	case o.queue != nil:
+		return r.queue(t, o.queue, s), true
+	case o.connector != nil:
+		return r.connector(t, o.connector, s), true
+	}
+	return outcome{}, false
+}
+
+// self registers this node if the registry does not have it as it is.
+func (r *NodeReconciler) self(s *State) outcome {
+	if r.o.Disk == "" {
+		return outcome{}
+	}
+	c := &Register{
+		NodeSpec: NodeSpec{Fingerprint: r.o.Node, Address: r.o.Address, Admin: r.o.Admin}, Name: r.o.Name, Disk: r.o.Disk,
+		Incarnation: r.o.Incarnation, At: max(r.now, 1),
+	}
+	n := s.nodeNamed(r.o.Node)
+	switch {
+	case n == nil && len(s.nodes) > 0:
+		return outcome{wait: r.o.BackoffMax} // not added, or removed: nothing to say until that has changed
+	case n != nil && n.Spec == c.NodeSpec && n.Status.Disk == c.Disk && n.Status.Incarnation >= c.Incarnation:
+		return outcome{}
+	}
+	return outcome{command: &Command{Register: c}}
+}
+
+// mine says whether a replica is one of this node's, on this disk.
+func (r *NodeReconciler) mine(p *Replica) bool { return p.Node == r.o.Node && p.Disk == r.o.Disk }
+
+// retired destroys what is no part of anything any more. Nothing else of the resource is looked at before.
+func (r *NodeReconciler) retired(t *task, list []Retired) (outcome, bool) {
+	for i := range list {
+		x := &list[i]
+		if !r.mine(&x.Replica) {
+			continue
+		}
+		var done bool
+		var err error
+		switch {
+		case x.Kind == KindQueue:
+			done, err = r.rt.Destroy(x.UID, x.Replica)
+		case r.o.Connectors == nil:
+			done = true
+		default:
+			done, err = r.o.Connectors.Stop(x.UID)
+		}
+		switch {
+		case err != nil:
+			return outcome{wait: r.failed(t)}, false
+		case !done:
+			return outcome{wait: r.o.Poll}, false
+		}
+		t.fails = 0
+		return outcome{command: &Command{Gone: &Gone{x.Kind, x.UID, x.Replica.Replica}}}, false
+	}
+	return outcome{}, true
+}
+
+// queue works on this node's replica of a queue, if it has one.
+func (r *NodeReconciler) queue(t *task, q *Queue, s *State) outcome {
+	var row *Replica
+	c := q.clone()
+	for i := range c.Status.Placement {
+		p := &c.Status.Placement[i]
+		switch {
+		case !r.mine(p):
+		case p.Lost == "" || c.Status.Destroying:
+			row = p
+		default:
+			if done, err := r.rt.SetAside(c, *p); err != nil {
+				return outcome{wait: r.failed(t)}
+			} else if !done {
+				return outcome{wait: r.o.Poll}
+			}
+		}
+	}
+	switch {
+	case row == nil:
+		t.since = 0
+		return outcome{}
+	case c.Metadata.DeletionTimestamp != 0:
+		return r.removal(t, c, row)
+	}
+	return r.ensure(t, c, row, s)
+}
+
+// ensure opens the replica and, where it serves, brings the queue to its spec.
+func (r *NodeReconciler) ensure(t *task, q Queue, row *Replica, s *State) outcome {
+	done, err := r.rt.Ensure(q)
+	if err != nil {
+		return r.trouble(t, &q, row, err)
+	}
+	if !done {
+		return outcome{wait: r.o.Poll}
+	}
+	if row.Owner {
+		t.fails = 0
+		return r.report(t, &q, s, nil)
+	}
+	g, err := r.rt.Group(q)
+	switch {
+	case err != nil:
+		return r.trouble(t, &q, row, err)
+	case !g.Serves:
+		t.fails, t.since = 0, 0
+		return outcome{} // whoever serves does the rest; it is told when that is this one
+	}
+	out, over, err := r.steer(t, &q, row, &g)
+	if err != nil {
+		return r.trouble(t, &q, row, err)
+	}
+	t.fails = 0
+	if over {
+		return out
+	}
+	return r.report(t, &q, s, &g)
+}
+
+// trouble shows an error of the runtime. What is wrong with a replica that others do without is not the queue's.
+func (r *NodeReconciler) trouble(t *task, q *Queue, row *Replica, err error) outcome {
+	var why *Trouble
+	if errors.As(err, &why) && why.Lost && !row.Owner {
+		reason := clip(why.Reason, wordMax)
+		if flaw(reason, 1, wordMax) != "" {
+			reason = "Lost"
+		}
+		return outcome{command: &Command{Lost: &Lost{q.Metadata.UID, row.Replica, reason}}}
+	}
+	out := outcome{wait: r.failed(t)}
+	if !row.Owner && !row.Lead {
+		return out
+	}
+	phase := Degraded
+	if q.Status.ObservedGeneration == 0 {
+		phase = Pending
+	}
+	out.status = q.Status.with(phase, condition(err))
+	return out
+}
+
+// steer takes the group through the step that stands. Over is false when there is nothing more to do in it
+// than to report.
+func (r *NodeReconciler) steer(t *task, q *Queue, row *Replica, g *Group) (out outcome, over bool, err error) {
+	poll := outcome{wait: r.o.Poll}
+	st := &q.Status
+	want := Members(st.Step, st.Placement)
+	if g.Changing {
+		return r.changing(t, q, poll), true, nil
+	}
+	if !configured(g.Members, want) {
+		if to := successor(want, g.Members, row.Replica); to != nil {
+			return poll, true, r.rt.Transfer(*q, *to)
+		}
+		return r.changing(t, q, poll), true, r.rt.Reconfigure(*q, want)
+	}
+	switch {
+	case st.Step == Steady:
+		return outcome{}, false, nil
+	case st.Step == Adding && !risen(st.Placement, g.Members):
+		return r.changing(t, q, poll), true, nil
+	}
+	return outcome{command: &Command{Reached: &Reached{KindQueue, q.Metadata.UID, st.Epoch}}}, true, nil
+}
+
+// changing says that a change is under way once that has taken a while.
+func (r *NodeReconciler) changing(t *task, q *Queue, out outcome) outcome {
+	if q.Status.Step == Steady {
+		return out
+	}
+	if long, _ := r.lasted(t); long {
+		out.status = q.Status.with(q.Status.Phase, Condition{CondPlacement, "Changing", fmt.Sprintf(
+			"its replicas are being changed (%s); it serves meanwhile", q.Status.Step)})
+	}
+	return out
+}
+
+// configured says whether a configuration is the one that is wanted.
+func configured(have []Member, want []Replica) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(have, func(m Member) bool { return m.Replica == w.Replica && m.Learner == w.Learner }) {
+			return false
+		}
+	}
+	return true
+}
+
+// risen says whether all learners that are to vote have caught up.
+func risen(rows []Replica, have []Member) bool {
+	for _, p := range rows {
+		if p.Next == Rises {
+			if m := memberOf(have, p.Replica); m == nil || !m.CaughtUp {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func memberOf(list []Member, replica uint64) *Member {
+	for i := range list {
+		if list[i].Replica == replica {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// successor is a voter that leads in place of one that is to leave, nil if this one stays or there is none.
+func successor(want []Replica, have []Member, self uint64) *Replica {
+	var to *Replica
+	for i := range want {
+		w := &want[i]
+		if w.Replica == self && !w.Learner {
+			return nil
+		}
+		m := memberOf(have, w.Replica)
+		if m != nil && !w.Learner && !m.Learner && m.CaughtUp && (to == nil || w.Lead) {
+			to = w
+		}
+	}
+	return to
+}
+
+// report says how the queue does that this node serves. g is nil for its owner.
+func (r *NodeReconciler) report(t *task, q *Queue, s *State, g *Group) outcome {
+	var out outcome
+	st := &q.Status
+	fits, why := s.fits(q)
+	switch {
+	case why != nil:
+		// It serves where it is; what was asked for last cannot be done.
+		out.status = st.with(Degraded, *why)
+		if st.ObservedGeneration == 0 {
+			out.status.Phase = Pending
+		}
+	case !fits:
+		return out // the next decision about its placement is to come
+	default:
+		out.status = st.with(Ready, s.warnings(q)...)
+		out.status.ObservedGeneration = q.Metadata.Generation
+	}
+	if g == nil {
+		t.since = 0
+		return out
+	}
+	absent := 0
+	for i := range st.Placement {
+		p := &st.Placement[i]
+		m := memberOf(g.Members, p.Replica)
+		switch {
+		case m == nil || !m.CaughtUp:
+			absent++
+		case p.Lead && !r.mine(p):
+			// The next one to serve reports the rest; until then this one does. An error is one to come back to.
+			if err := r.rt.Transfer(*q, *p); err != nil {
+				out.wait = r.failed(t)
+			} else {
+				out.wait = r.o.Poll
+			}
+		}
+		if m != nil && m.Held && !p.Made {
+			out.made = append(out.made, p.Replica)
+		}
+	}
+	return r.absent(t, q, out, absent)
+}
+
+// absent has a queue be degraded when replicas have been away for a while (T-13).
+func (r *NodeReconciler) absent(t *task, q *Queue, out outcome, n int) outcome {
+	if n == 0 {
+		t.since = 0
+		return out
+	}
+	long, left := r.lasted(t)
+	switch {
+	case long:
+		conds := append([]Condition{{CondGroup, "ReplicaAbsent", fmt.Sprintf(
+			"%d of %d replicas do not answer or are behind; what is confirmed is on a majority", n, len(q.Status.Placement)),
+		}}, out.status.Conditions...)
+		out.status.Phase, out.status.Conditions = Degraded, conds
+		out.wait = max(out.wait, r.o.BackoffMax) // it is told when they are back
+	case q.Status.Phase == Degraded && q.Status.ObservedGeneration == q.Metadata.Generation:
+		out.status = nil // it was away before; it is not well before it is there
+		out.wait = left
+	default:
+		out.wait = left
+	}
+	return out
+}

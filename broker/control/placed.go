@@ -1,0 +1,214 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+)
+
+// This file is what comes after a decision: steps, and what is over.
+
+// reached ends a step.
+func (s *State) reached(c *Reached) Result {
+	if c.Kind == KindCluster {
+		return s.reachedCluster(c)
+	}
+	o := s.findUID(c.Kind, c.UID)
+	if o.queue == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	st := o.status
+	if c.Epoch != st.Epoch || st.Step == Steady {
+		return o.result(false, &Error{
+			Reason: Conflict, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion,
+			Message: fmt.Sprintf("its placement is at epoch %d and step %q; what was reached is of epoch %d", st.Epoch,
+				st.Step, c.Epoch),
+		})
+	}
+	rows, away, step := stepped(st.Step, st.Placement)
+	if step == Steady && len(rows) == 1 {
+		rows[0].Owner = true
+		st.Founders = nil
+	}
+	s.setRows(o, rows)
+	st.Step = step
+	st.Epoch++
+	s.retire(KindQueue, c.UID, away)
+	s.moved(o)
+	return o.result(true, nil)
+}
+
+// stepped is the placement behind a step: what stays, what is retired, and the step that follows.
+func stepped(step Step, rows []Replica) (to, away []Replica, next Step) {
+	to = slices.Clone(rows)
+	if step == Adding {
+		for i := range to {
+			if to[i].Next == Rises {
+				to[i].Made = true
+			}
+			if to[i].Next != Stays {
+				next = Switching
+			}
+		}
+		return to, nil, next
+	}
+	to = to[:0]
+	for _, r := range rows {
+		switch r.Next {
+		case Leaves:
+			away = append(away, r)
+			continue
+		case Rises:
+			r.Learner = false
+		case Sinks:
+			r.Learner = true
+		}
+		r.Next = Stays
+		to = append(to, r)
+	}
+	return to, away, Steady
+}
+
+// moveConnector gives a connector another node. It is started there when the one before has stopped it.
+func (s *State) moveConnector(c *Place, o object) {
+	old := o.status.Placement
+	rows, _ := s.relocate(nil, c.Want)
+	if len(old) > 0 && old[0].Number == rows[0].Number && s.good(&old[0]) {
+		rows = old
+	} else {
+		s.retire(KindConnector, c.UID, old)
+	}
+	s.setRows(o, rows)
+	o.status.Epoch++
+	s.moved(o)
+}
+
+// gone takes a replica away whose data is destroyed. With the last of a queue its record goes.
+func (s *State) gone(c *Gone) Result {
+	list := s.retired[c.UID]
+	i := slices.IndexFunc(list, func(r Retired) bool { return r.Kind == c.Kind && r.Replica.Replica == c.Replica })
+	if i >= 0 {
+		s.retired[c.UID] = slices.Delete(list, i, i+1)
+		s.retiredCount--
+		if len(list) == 1 {
+			delete(s.retired, c.UID)
+		}
+		return s.findUID(c.Kind, c.UID).result(true, nil)
+	}
+	o := s.findUID(c.Kind, c.UID)
+	if o.queue == nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	at := slices.IndexFunc(o.status.Placement, func(r Replica) bool { return r.Replica == c.Replica })
+	if at < 0 || !o.status.Destroying {
+		return o.result(false, &Error{
+			Reason: Conflict, Kind: c.Kind, Name: o.meta.Name, Now: o.meta.ResourceVersion,
+			Message: fmt.Sprintf("replica %d is none that was to be destroyed", c.Replica),
+		})
+	}
+	if len(o.status.Placement) == 1 {
+		return s.drop(o)
+	}
+	s.setRows(o, slices.Delete(slices.Clone(o.status.Placement), at, at+1))
+	s.moved(o)
+	return o.result(true, nil)
+}
+
+// lost notes that a replica will not come back.
+func (s *State) lost(c *Lost) Result {
+	o := s.findUID(KindQueue, c.UID)
+	if o.meta == nil {
+		return Result{Err: gone(KindQueue, c.UID)}
+	}
+	at := slices.IndexFunc(o.status.Placement, func(r Replica) bool { return r.Replica == c.Replica })
+	refuse := func(r Reason, text string) Result {
+		return o.result(false, &Error{
+			Reason: r, Kind: KindQueue, Name: o.meta.Name, Now: o.meta.ResourceVersion, Message: text,
+		})
+	}
+	switch {
+	case at < 0:
+		return refuse(Conflict, fmt.Sprintf("it has no replica %d", c.Replica))
+	case o.status.Placement[at].Owner:
+		return refuse(Invalid, "it has an owner alone: nothing can take the place of its messages")
+	case flaw(c.Reason, 1, wordMax) != "":
+		return refuse(Invalid, "the reason "+flaw(c.Reason, 1, wordMax))
+	case o.status.Placement[at].Lost != "":
+		return o.result(false, nil)
+	}
+	rows := slices.Clone(o.status.Placement)
+	rows[at].Lost = c.Reason
+	s.setRows(o, rows)
+	s.moved(o)
+	return o.result(true, nil)
+}
+
+// markMade notes which replicas were seen to hold the log. It changes a copy, if anything.
+func markMade(rows []Replica, made []uint64) []Replica {
+	for i := range rows {
+		if !rows[i].Made && slices.Contains(made, rows[i].Replica) {
+			rows = slices.Clone(rows)
+			for j := range rows {
+				rows[j].Made = rows[j].Made || slices.Contains(made, rows[j].Replica)
+			}
+			return rows
+		}
+	}
+	return rows
+}
+
+// setRows gives a resource its placement and keeps count of what each node has.
+func (s *State) setRows(o object, rows []Replica) {
+	s.count(o, -1)
+	o.status.Placement = cloneList(rows)
+	s.count(o, 1)
+}
+
+// Load is what a node has to carry.
+type Load struct {
+	Replicas   int // of queues, those that come and those that leave
+	Leads      int // of queues that are to be led or owned there
+	Connectors int
+}
+
+// LoadOf is what the placements give to a node.
+func (s *State) LoadOf(number uint64) Load { return s.loads[number] }
+
+func (s *State) count(o object, by int) {
+	for i := range o.status.Placement {
+		r := &o.status.Placement[i]
+		if r.Number == 0 {
+			continue
+		}
+		if s.loads == nil {
+			s.loads = make(map[uint64]Load)
+		}
+		l := s.loads[r.Number]
+		switch {
+		case o.connector != nil:
+			l.Connectors += by
+		case r.Lead || r.Owner:
+			l.Leads += by
+			l.Replicas += by
+		default:
+			l.Replicas += by
+		}
+		if l == (Load{}) {
+			delete(s.loads, r.Number)
+		} else {
+			s.loads[r.Number] = l
+		}
+	}
+}
+
+// RetiredOf is what was taken out of a queue's placement and is not destroyed yet, or of a connector's and
+// is not stopped.
+func (s *State) RetiredOf(uid uint64) []Retired { return slices.Clone(s.retired[uid]) }
+
+// GroupRetired says that the group was taken down for good: its queue is no more.
+func (s *State) GroupRetired(uid uint64) bool {
+	_, known := s.names[uid]
+	return !known && uid <= s.version && uid > controlGroup
+}
+
+// controlGroup is the id of the control log's group, the smallest there is.
+const controlGroup = 1

@@ -1,0 +1,327 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Step is how far a change of placement is. Every step is an entry of the control log, so whoever takes
+// over goes on from there:
+//
+//	step       what has come about in it               what is done                       entry that ends it
+//	steady     the group's members are the placement   nothing; who leads is moved        Place
+//	adding     a queue's owner became a group of one   new replicas are made, and learn   Reached: they are caught up
+//	switching  new replicas are caught up              one joint step to what is Next     Reached: it is committed
+//
+// Behind switching what Leaves is retired: only then is it destroyed, replica by replica. A group that is
+// down to one replica is an owner's again. No step stops at two voters (X-1, X-5).
+type Step string
+
+// The steps.
+const (
+	Steady    Step = ""
+	Adding    Step = "adding"
+	Switching Step = "switching"
+)
+
+// Next is what becomes of a replica in the change that is under way.
+type Next string
+
+// What becomes of a replica.
+const (
+	Stays  Next = ""
+	Rises  Next = "voter"   // a learner becomes a voter
+	Sinks  Next = "learner" // a voter becomes a learner; of the control group only
+	Leaves Next = "gone"
+)
+
+// Replica is one copy of a queue, or of the control log: on a node, on that node's disk. A connector has
+// one as well, which is where it runs.
+type Replica struct {
+	// Replica is the raft id: eight times the index of the entry that placed it, and its place among those that entry
+	// made; of what is as old as its queue, the index is the queue's. It is never used again, so what returns with another
+	// disk is another replica. 0 is one that was recorded before replicas had ids.
+	Replica uint64 `json:"replica,omitempty"`
+	Number  uint64 `json:"number,omitempty"` // the node's
+	Node    string `json:"node"`             // its fingerprint
+	Disk    string `json:"disk"`             // id of the data directory's disk
+	Owner   bool   `json:"owner"`            // of a queue with one replica (T-32): there is no group
+	Learner bool   `json:"learner,omitempty"`
+	// Lead says that it is to lead the group whenever it can: leadership is moved to it.
+	Lead bool `json:"lead,omitempty"`
+	// Made says that it was seen to hold the group's log. One that is gone then is lost, and not made again.
+	Made bool `json:"made,omitempty"`
+	Next Next `json:"next,omitempty"`
+	// Lost is why it is never opened again, "" if it is not lost.
+	Lost string `json:"lost,omitempty"`
+}
+
+// Founder is one of the first members of a group.
+type Founder struct {
+	Replica uint64 `json:"replica"`
+	Number  uint64 `json:"number"`
+}
+
+// ReplicasPerEntry is how many ids of replicas one index gives.
+const ReplicasPerEntry = 8
+
+// Spot is a node that a decision names.
+type Spot struct {
+	Number  uint64
+	Learner bool // of the control group only
+	Lead    bool // of queues
+}
+
+// Place is a decision about where something is to be, of the control leader. It ends nothing by force: what
+// is there goes when what comes has taken over.
+type Place struct {
+	Kind Kind   // Queue, Connector or Cluster
+	UID  uint64 // 0 of Cluster
+	// Generation is the one of the spec that was decided on; another one refuses the decision. 0 of Cluster.
+	Generation uint64
+	// Epoch is the one that stands.
+	Epoch uint64
+	Want  []Spot
+}
+
+// Reached says that what the step of this epoch waits for has come about.
+type Reached struct {
+	Kind  Kind
+	UID   uint64
+	Epoch uint64
+}
+
+// Gone says that the data of one replica is destroyed, or that a connector is stopped on a node that it leaves.
+type Gone struct {
+	Kind    Kind
+	UID     uint64
+	Replica uint64
+}
+
+// Lost says that a replica can never be opened again: another one has to take its place.
+type Lost struct {
+	UID     uint64
+	Replica uint64
+	Reason  string
+}
+
+// Retired is a replica that is no part of anything any more and whose data is still to be destroyed by its
+// node, or a connector that is still to be stopped there. Its group is never opened there before.
+type Retired struct {
+	Kind    Kind
+	UID     uint64
+	Replica Replica
+}
+
+// RetiredMax bounds what waits for nodes that are away.
+const RetiredMax = 100_000
+
+// Members are the members that the group's configuration is to have in the step that stands.
+func Members(step Step, rows []Replica) []Replica {
+	if step != Switching {
+		return slices.Clone(rows)
+	}
+	var list []Replica
+	for _, r := range rows {
+		if r.Next != Leaves {
+			r.Learner = (r.Learner || r.Next == Sinks) && r.Next != Rises
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// good says whether a replica can serve: its node is one, with the disk that it is on.
+func (s *State) good(r *Replica) bool {
+	n := s.nodeOf(r.Number)
+	return n != nil && n.Status.Disk == r.Disk && r.Lost == ""
+}
+
+// relocate is the placement that a decision leads to from the one that stands. Rows that go at once, which
+// never voted, are returned apart.
+func (s *State) relocate(rows []Replica, want []Spot) (to, gone []Replica) {
+	fresh := uint64(0)
+	kept := make(map[uint64]bool, len(want))
+	for _, r := range rows {
+		i := slices.IndexFunc(want, func(w Spot) bool { return w.Number == r.Number })
+		switch {
+		case i >= 0 && s.good(&r) && !kept[r.Number]:
+			kept[r.Number] = true
+			r.Lead, r.Next = want[i].Lead, Stays
+			if r.Learner && !want[i].Learner {
+				r.Next = Rises
+			} else if !r.Learner && want[i].Learner {
+				r.Next = Sinks
+			}
+			to = append(to, r)
+		case r.Learner:
+			gone = append(gone, r)
+		default:
+			r.Lead, r.Next = false, Leaves
+			to = append(to, r)
+		}
+	}
+	for _, w := range want {
+		if kept[w.Number] {
+			continue
+		}
+		n := s.nodeOf(w.Number)
+		r := Replica{
+			Replica: s.version*ReplicasPerEntry + fresh, Number: w.Number, Node: n.Spec.Fingerprint, Disk: n.Status.Disk,
+			Lead: w.Lead,
+		}
+		fresh++
+		if len(rows) > 0 {
+			r.Learner = true
+			if !w.Learner {
+				r.Next = Rises
+			}
+		}
+		to = append(to, r)
+	}
+	return to, gone
+}
+
+// stepOf is the step in which a placement is that was just decided.
+func stepOf(rows []Replica) Step {
+	step := Steady
+	for _, r := range rows {
+		if r.Learner && !r.Made {
+			return Adding
+		}
+		if r.Next != Stays {
+			step = Switching
+		}
+	}
+	return step
+}
+
+// place takes a decision.
+func (s *State) place(c *Place) Result {
+	if c.Kind == KindCluster {
+		return s.placeCluster(c)
+	}
+	o := s.findUID(c.Kind, c.UID)
+	if o.meta == nil || o.node != nil {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	if err := s.admitPlace(c, o); err != nil {
+		return o.result(false, err)
+	}
+	if o.connector != nil {
+		s.moveConnector(c, o)
+		return o.result(true, nil)
+	}
+	st := o.status
+	rows, away := s.relocate(st.Placement, c.Want)
+	first := len(st.Placement) == 0
+	owner := len(st.Placement) == 1 && st.Placement[0].Owner
+	step := stepOf(rows)
+	switch {
+	case first && len(rows) == 1:
+		rows[0].Owner = true
+	case first:
+		st.Founders = founders(rows)
+	case owner && step != Steady:
+		rows[0].Owner = false // a group of one, which begins where the owner's log ends
+	case !owner && len(rows) == 1 && step == Steady:
+		step = Switching // learners have to leave the configuration before it is an owner's again
+	}
+	if step == st.Step && slices.Equal(rows, st.Placement) {
+		return o.result(false, nil)
+	}
+	s.setRows(o, rows)
+	st.Step = step
+	st.Epoch++
+	s.retire(KindQueue, c.UID, away)
+	s.moved(o)
+	return o.result(true, nil)
+}
+
+func founders(rows []Replica) []Founder {
+	list := make([]Founder, len(rows))
+	for i, r := range rows {
+		list[i] = Founder{r.Replica, r.Number}
+	}
+	return list
+}
+
+// admitPlace refuses a decision that does not fit what stands.
+func (s *State) admitPlace(c *Place, o object) *Error {
+	refuse := func(r Reason, format string, args ...any) *Error {
+		return &Error{
+			Reason: r, Kind: c.Kind, Name: o.meta.Name, Message: fmt.Sprintf(format, args...), Now: o.meta.ResourceVersion,
+		}
+	}
+	st := o.status
+	switch {
+	case o.meta.DeletionTimestamp != 0:
+		return refuse(Removing, "it is being deleted and stays where it is")
+	case c.Epoch != st.Epoch:
+		return refuse(Conflict, "its placement is at epoch %d, and the decision was made on %d", st.Epoch, c.Epoch)
+	case c.Generation != o.meta.Generation:
+		return refuse(Conflict, "generation %d stands, and the decision was made on %d", o.meta.Generation, c.Generation)
+	case st.Step == Switching:
+		return refuse(Conflict, "its replicas are being switched; the next decision comes when that is done")
+	case o.queue != nil && len(st.Placement) == 1 && st.Placement[0].Owner && !s.good(&st.Placement[0]):
+		return refuse(Conflict, "its messages are on a disk that is not there; nothing can take over from it")
+	}
+	if why := s.spotsFlaw(c.Kind, c.Want, o.status.Placement); why != "" {
+		return refuse(Invalid, "%s", why)
+	}
+	return nil
+}
+
+// spotsFlaw is what is wrong with the nodes of a decision, "" if nothing.
+func (s *State) spotsFlaw(k Kind, want []Spot, rows []Replica) string {
+	voters, leads := 0, 0
+	for i, w := range want {
+		n := s.nodeOf(w.Number)
+		here := slices.ContainsFunc(rows, func(r Replica) bool { return r.Number == w.Number && s.good(&r) })
+		switch {
+		case n == nil:
+			return fmt.Sprintf("there is no node %d", w.Number)
+		case n.Metadata.DeletionTimestamp != 0 && !here:
+			return fmt.Sprintf("node %d is being removed", w.Number)
+		case n.Status.Disk == "" && !here:
+			return fmt.Sprintf("node %d has not come yet", w.Number)
+		case slices.ContainsFunc(want[:i], func(o Spot) bool { return o.Number == w.Number }):
+			return fmt.Sprintf("node %d is named twice: replicas are on distinct nodes", w.Number)
+		case w.Learner && k != KindCluster:
+			return "a placement names voters"
+		}
+		if !w.Learner {
+			voters++
+		}
+		if w.Lead {
+			leads++
+		}
+	}
+	switch {
+	case voters == 0:
+		return "a placement has at least one voter"
+	case voters == 2:
+		return "two replicas tolerate no failure: use 1 or 3"
+	case voters > ReplicasMax:
+		return fmt.Sprintf("at most %d replicas are allowed", ReplicasMax)
+	case k == KindConnector && voters != 1:
+		return "a connector runs on one node"
+	case k == KindQueue && leads != 1:
+		return "one replica is to lead"
+	}
+	return ""
+}
+
+// retire keeps what a node has still to destroy. What is on a disk that its node does not have any more is
+// nobody's.
+func (s *State) retire(k Kind, uid uint64, rows []Replica) {
+	for _, r := range rows {
+		if n := s.nodeOf(r.Number); n != nil && n.Status.Disk == r.Disk {
+			if s.retired == nil {
+				s.retired = make(map[uint64][]Retired)
+			}
+			s.retired[uid] = append(s.retired[uid], Retired{k, uid, r})
+			s.retiredCount++
+		}
+	}
+}
