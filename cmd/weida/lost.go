@@ -18,6 +18,10 @@ func tellLost(err error, patience time.Duration) {
 	var lost *client.LostError
 	var refused *wire.Error
 	cause := err.Error()
+	if errors.As(err, &refused) && refused.To != nil {
+		fmt.Fprintf(os.Stderr, "another node leads the queue now (%s), going on there\n", refused.To.Addr())
+		return
+	}
 	switch {
 	case errors.As(err, &lost):
 		cause = lost.Err.Error()

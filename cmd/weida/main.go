@@ -134,6 +134,6 @@ func dial(cmd *cobra.Command) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Lost = tellLost
+	o.Lost, o.Single = tellLost, isSingle(cmd)
 	return client.Dial(cmd.Context(), o)
 }

@@ -25,6 +25,7 @@ func newPurge() *cobra.Command {
 		ValidArgsFunction: completeQueue,
 	}
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	singleFlag(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()
@@ -81,6 +82,7 @@ func manageCommand(cmd *cobra.Command, what, result string,
 ) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.ValidArgsFunction = completeQueue
+	singleFlag(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()

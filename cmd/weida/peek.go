@@ -27,6 +27,7 @@ func newPeek() *cobra.Command {
 	from := cmd.Flags().Uint64("from", 0, "lowest `OFFSET` to look at")
 	count := cmd.Flags().Uint64("count", peekCount, "at most `N` messages; 0 is all")
 	dir := cmd.Flags().String("out", "-", "`DIR` to write each body to a file DIR/OFFSET; - is standard output")
+	singleFlag(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := output()

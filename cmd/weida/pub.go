@@ -20,6 +20,7 @@ type pubFlags struct {
 	seq               uint64 // 0: what follows on what the queue knows
 	count             int
 	rate              float64
+	within            time.Duration // 0: the node's own
 	json              bool
 }
 
@@ -48,6 +49,9 @@ func newPub() *cobra.Command {
 		"again safe")
 	cmd.Flags().Uint64Var(&f.seq, "seq", 0,
 		"sequence `N` of the first message, from 1; else what follows on what the queue knows")
+	cmd.Flags().DurationVar(&f.within, "within", 0, "how long `D`, up to 1m, a message that is committed waits for the "+
+		"replicas that --want asks for; 0 is 5s")
+	singleFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("want", completeFlag("accepted", "stored:written", "stored:flushed")) // it is there
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -57,6 +61,9 @@ func newPub() *cobra.Command {
 		if f.seq != 0 && f.producer == "" || cmd.Flags().Changed("seq") && f.seq == 0 {
 			return errors.New("--seq counts from 1 and goes with --producer: without an id the queue keeps no sequences; " +
 				"nothing was sent")
+		}
+		if f.within < 0 || f.within > time.Minute {
+			return fmt.Errorf("--within %v: it is between 1ms and 1m; nothing was sent", f.within)
 		}
 		if err := checkNames(args[0], "producer", f.producer); err != nil {
 			return err
@@ -92,7 +99,7 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 	r := newPubReport(args[0], f.json, src.total, first)
 	r.numbered(f.producer)
 	r.begin()
-	err = send(cmd.Context(), p, src, f.rate, r)
+	err = send(cmd.Context(), p, src, f, r)
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what had been sent is answered, the rest was not sent")
 	}
@@ -133,7 +140,7 @@ func refusedAtOnce(queue string, f pubFlags, err error) error {
 }
 
 // send gives every message of the source to the producer.
-func send(ctx context.Context, p *client.Producer, src *source, rate float64, r *pubReport) error {
+func send(ctx context.Context, p *client.Producer, src *source, f pubFlags, r *pubReport) error {
 	start := time.Now()
 	for seq := r.first; ; seq++ {
 		m, err := src.next()
@@ -143,15 +150,15 @@ func send(ctx context.Context, p *client.Producer, src *source, rate float64, r 
 		if err != nil {
 			return err
 		}
-		if rate > 0 {
-			due := start.Add(time.Duration(float64(seq-r.first) / rate * float64(time.Second)))
+		if f.rate > 0 {
+			due := start.Add(time.Duration(float64(seq-r.first) / f.rate * float64(time.Second)))
 			select {
 			case <-time.After(time.Until(due)):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		m.Seq = seq
+		m.Seq, m.Within = seq, f.within
 		m.Body = r.bar.count(m.Body)
 		if err := p.Send(ctx, m, r.result); err != nil {
 			return &unsentError{r.number, seq, err}

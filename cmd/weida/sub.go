@@ -46,6 +46,7 @@ func newSub() *cobra.Command {
 	cmd.Flags().StringVar(&f.out, "out", "-", "`DIR` to write each body to a file DIR/OFFSET; - is standard output")
 	cmd.Flags().Uint64Var(&f.count, "count", 0, "stop after `N` messages; 0 is never")
 	cmd.Flags().IntVar(&f.credit, "credit", 256, "`N` deliveries may be under way")
+	singleFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("settle", completeFlag("accept", "release", "reject", "none")) // it is there
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
