@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"weida/broker/control"
@@ -58,7 +59,9 @@ type LimitRow struct{ Name, Default, Beyond string }
 
 // Limits is the broker profile: one default and one named refusal each. docs/reference/limits.md
 // shows it, and a test compares them.
-func Limits() []LimitRow {
+func Limits() []LimitRow { return slices.Concat(queueLimits(), nodeLimits()) }
+
+func queueLimits() []LimitRow {
 	return []LimitRow{
 		{"messaging port", "UDP 7443 in examples; `dev` takes a free one and keeps it", "address in use"},
 		{"admin port", "TCP 7444 in examples, loopback only; the node file names it", "address in use"},
@@ -89,6 +92,25 @@ func Limits() []LimitRow {
 		{"messages in one answer to a peek", fmt.Sprint(peekMax), "the client asks again"},
 		{"queues; connectors", fmt.Sprintf("%d; %d", control.QueuesMax, control.ConnectorsMax), code(wire.RegistryFull)},
 		{"replicas of a queue", fmt.Sprintf("1, or 3 to %d", control.ReplicasMax), code(wire.InvalidResource)},
+		{
+			"time for a queue's leader to be known", leaderPatience.String(),
+			code(wire.NoQuorum) + "; other queues are not affected",
+		},
+		{
+			"time for replicas beyond the commit",
+			fmt.Sprintf("%v; a message may say up to %v", wantPatience, wire.WithinMax*time.Millisecond),
+			code(wire.NotReached) + ", with the evidence reached",
+		},
+		{
+			"time for a consumer to come back under a new leader", reattachGrace.String(),
+			"what it had not settled is offered to others",
+		},
+		{"redirects that are followed for one request", fmt.Sprint(hopsMax), code(wire.LedElsewhere)},
+	}
+}
+
+func nodeLimits() []LimitRow {
+	return []LimitRow{
 		{"answers that a client has not read", size(outboxMax), "the node reads no more of its requests"},
 		{"stop in order", fmt.Sprintf("%v for answers to be given and read", stopPatience), "the rest is indeterminate"},
 		{
