@@ -53,14 +53,14 @@ func (l *Links) Call(ctx context.Context, to raftstore.NodeID, request []byte) (
 	}
 	defer context.AfterFunc(ctx, func() { giveUp(s) })()
 	b := be.AppendUint32(be.AppendUint16(nil, callMark), uint32(len(request)))
-	if _, err := s.Write(append(b, request...)); err != nil {
-		return nil, callFailed(ctx, to, err)
+	_, written := s.Write(append(b, request...))
+	if written == nil {
+		written = s.Close()
 	}
-	if err := s.Close(); err != nil {
-		return nil, callFailed(ctx, to, err)
-	}
-	answer, err := io.ReadAll(io.LimitReader(s, CallMax+2))
+	answer, err := io.ReadAll(io.LimitReader(s, CallMax+2)) // a refusal may have come before all was written
 	switch {
+	case written != nil && (err != nil || len(answer) == 0 || answer[0] != streamRefused):
+		return nil, callFailed(ctx, to, written)
 	case err != nil:
 		return nil, callFailed(ctx, to, err)
 	case len(answer) == 0 || len(answer) > CallMax+1:

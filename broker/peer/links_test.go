@@ -18,9 +18,9 @@ func TestNodesTalk(t *testing.T) {
 		return map[raftstore.GroupID]raftstore.RefusalKind{8: raftstore.UnknownGroup, 9: raftstore.RetiredGroup}[f.Group]
 	}
 	var head, body []byte
-	b.got.stream = func(_ raftstore.NodeID, h []byte, r io.Reader) (err error) {
-		head = h
-		body, err = io.ReadAll(r)
+	b.got.stream = func(_ raftstore.NodeID, h []byte, r io.Reader) error {
+		all, err := io.ReadAll(r)
+		b.got.note(func() { head, body = h, all })
 		return err
 	}
 	r.meet()
@@ -59,9 +59,11 @@ func TestNodesTalk(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if string(head) != "the head" || !bytes.Equal(body, long) {
-		t.Errorf("a transfer with head %q and %d bytes arrived", head, len(body))
-	}
+	b.got.note(func() {
+		if string(head) != "the head" || !bytes.Equal(body, long) {
+			t.Errorf("a transfer with head %q and %d bytes arrived", head, len(body))
+		}
+	})
 	st := a.stats(b)
 	if !st.Up || st.Incarnation != 1 || st.RTT == 0 || st.Sent.RaftFrames != 4*many || st.Received.RaftFrames != many ||
 		st.Sent.StreamBytes != uint64(len(long)) || st.Drops != (Drops{}) || st.Gaps > 0 {

@@ -269,6 +269,16 @@ func (g *receiver) until(t testing.TB, what string, is func() bool) {
 	}
 }
 
+// eventually waits for what no receiver tells of.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%s did not come about", what)
+		}
+	}
+}
+
 // await waits for a line, which is gone then with those before it.
 func (g *receiver) await(t testing.TB, line string) {
 	t.Helper()

@@ -32,6 +32,7 @@ type outgoing struct {
 	s         *quic.Stream
 	cancelled atomic.Bool
 	once      sync.Once // gives the place back
+	refused   error     // what the receiver said, if that was heard
 }
 
 func (p *pair) openStream(ctx context.Context, head []byte) (raftstore.Stream, error) {
@@ -102,6 +103,9 @@ func (o *outgoing) Close() error {
 
 // answer reads what the receiver says; a zero deadline waits for as long as it takes.
 func (o *outgoing) answer(deadline time.Time) error {
+	if o.refused != nil {
+		return o.refused
+	}
 	if err := o.s.SetReadDeadline(deadline); err != nil {
 		return err
 	}
@@ -116,7 +120,8 @@ func (o *outgoing) answer(deadline time.Time) error {
 	case n == 1 && b[0] == streamTaken:
 		return nil
 	case n > 0 && b[0] == streamRefused:
-		return &StreamRefusedError{Node: o.p.link.id, Reason: string(b[1:n])}
+		o.refused = &StreamRefusedError{Node: o.p.link.id, Reason: string(b[1:n])}
+		return o.refused
 	}
 	return o.failed(malformed("answer to a transfer"))
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,13 +23,13 @@ func TestHeartbeatsComeBesideALongTransfer(t *testing.T) {
 	r := newRig(t, 2, nil)
 	a, b := r.nodes[0], r.nodes[1]
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	var took int64
+	var took atomic.Int64
 	b.got.stream = func(_ raftstore.NodeID, _ []byte, in io.Reader) error {
 		n, err := io.CopyN(io.Discard, in, size/2)
 		close(begun)
 		<-goOn
 		m, err2 := io.Copy(io.Discard, in)
-		took = n + m
+		took.Store(n + m)
 		return errors.Join(err, err2)
 	}
 	r.meet()
@@ -57,8 +58,8 @@ func TestHeartbeatsComeBesideALongTransfer(t *testing.T) {
 		})
 	}
 	close(goOn)
-	if err := <-sent; err != nil || took != size {
-		t.Fatalf("%d bytes taken: %v", took, err)
+	if err := <-sent; err != nil || took.Load() != size {
+		t.Fatalf("%d bytes taken: %v", took.Load(), err)
 	}
 	if st := a.stats(b); st.RaftWire > 1<<20 || st.PayloadWire < size {
 		t.Errorf("%d bytes on the raft connection, %d on the payload connection", st.RaftWire, st.PayloadWire)
@@ -124,14 +125,12 @@ func TestTransferThatIsRefused(t *testing.T) {
 		for err == nil && head == "at once" { // it is heard while there is more to write
 			_, err = s.Write(piece)
 		}
-		if err == nil {
+		if head != "at once" {
 			if _, err := s.Write(piece); err != nil && head != "not all" {
 				t.Fatal(err)
 			}
-			err = s.Close()
-		} else {
-			s.Cancel()
 		}
+		err = s.Close() // it says the same again
 		var refused *StreamRefusedError
 		if !errors.As(err, &refused) || refused.Node != 2 || !strings.HasPrefix(refused.Reason, reason) {
 			t.Errorf("%s: %v", head, err)
