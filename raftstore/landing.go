@@ -135,7 +135,11 @@ func (l *landing) receive(from NodeID, h *streamHead, r io.Reader) error {
 	in := &streamReader{r: r, left: h.length}
 	if h.kind == bodyStream {
 		defer l.dock.leave(bodyStream)
-		return l.receiveBody(from, h, in)
+		err := l.receiveBody(from, h, in)
+		if err != nil && !errors.Is(err, errOnItsWay) {
+			l.give(parcel{kind: parcelLost, from: from, ref: h.ref})
+		}
+		return err
 	}
 	return l.receiveSnapshot(from, h, in)
 }

@@ -15,6 +15,8 @@ const (
 	parcelSnapshot                   // a snapshot, its content here
 	parcelFetched                    // a job has read what somebody asked for
 	parcelSent                       // a snapshot for a member was sent, or not
+	parcelLost                       // a stream with a large body came to nothing
+	parcelNotSent                    // one that somebody asked for was not sent
 )
 
 // parcel is one thing that came for the payload side of a replica, from a peer or from a worker.
@@ -26,6 +28,7 @@ type parcel struct {
 	snapshot *arrivedSnapshot
 	fetched  *fetched
 	to       ReplicaID // of a snapshot that was sent
+	ref      BodyRef   // of a body that was lost or not sent
 	err      error
 }
 
@@ -53,7 +56,7 @@ func (b *parcels) put(p parcel) bool {
 	if b.closed {
 		return false
 	}
-	if p.kind == parcelFrame {
+	if p.kind == parcelFrame || p.kind == parcelLost {
 		n := int64(len(p.payload.bytes)) + int64(len(p.payload.wants)*wantSize+len(p.payload.refs)*refSize)
 		if b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax {
 			b.dropped++

@@ -24,6 +24,7 @@ type cluster struct {
 	// cutStream says after how many bytes a stream is lost: 0 when it is opened, below 0 for never. nil: none is.
 	cutStream func(*nodeStream) int
 	streamed  int64 // bytes of all streams
+	streams   int
 	opts      HostOptions
 }
 

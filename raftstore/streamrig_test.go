@@ -12,6 +12,7 @@ import (
 // goroutine: nothing has to run beside.
 type nodeStream struct {
 	n    *node
+	nth  int // of all streams
 	to   NodeID
 	life [2]uint64
 	ctx  context.Context
@@ -24,7 +25,8 @@ var errLostStream = errors.New("the stream is lost")
 
 // stream opens a stream.
 func (n *node) stream(ctx context.Context, to NodeID, head []byte) (Stream, error) {
-	s := &nodeStream{n: n, to: to, life: [2]uint64{n.life, n.c.node(to).life}, head: bytes.Clone(head)}
+	n.c.streams++
+	s := &nodeStream{n: n, nth: n.c.streams, to: to, life: [2]uint64{n.life, n.c.node(to).life}, head: bytes.Clone(head)}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	if !s.open() || n.c.cutStream != nil && n.c.cutStream(s) == 0 {
 		return nil, errLostStream

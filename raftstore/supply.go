@@ -1,12 +1,14 @@
 package raftstore
 
 import (
+	"errors"
 	"io"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"weida/segment"
 	"weida/wal"
 )
 
@@ -78,6 +80,13 @@ func (s *supply) take() {
 			s.answer(p.fetched)
 		case parcelSent:
 			s.sent(p)
+		case parcelLost:
+			s.r.gate.room.putAbsent(p.ref)
+		case parcelNotSent:
+			s.send(p.from, appendAbsentFrame(nil, []BodyRef{p.ref}))
+			if damaged(p.err) {
+				s.stepAside()
+			}
 		}
 	}
 	if s.install != nil {
@@ -180,15 +189,45 @@ func (s *supply) answer(f *fetched) {
 			}
 			return &head, b, nil
 		}
-		// One that is not taken is asked for again.
-		_ = r.host.far.courier.send(&transfer{key: key, open: open, ended: func(error) {}}) //nolint:errcheck // see above
+		ended := func(err error) {
+			if err != nil { // whoever asked may ask another
+				s.deliver(parcel{kind: parcelNotSent, from: f.to, ref: c.Ref, err: err})
+			}
+		}
+		if err := r.host.far.courier.send(&transfer{key: key, open: open, ended: ended}); errors.Is(err, errBusy) {
+			ended(err)
+		}
 	}
-	if len(f.damaged) > 0 && st.leads {
-		s.stepAside()
+	for i := range f.damaged {
+		if r.names(&f.damaged[i]) {
+			s.stepAside()
+			break
+		}
 	}
 	if len(f.rest) > 0 {
 		s.fetch.take(f.to, f.rest)
 	}
+}
+
+// names reports whether an entry in the log names the body that somebody asked for, as he asked for it.
+func (r *replica) names(w *want) (yes bool) {
+	if w.Index < r.log.First() || w.Index > r.log.Last().Index {
+		return false
+	}
+	list, err := r.log.Entries(w.Index, w.Index+1, segment.BatchMax)
+	if err != nil {
+		return damaged(err)
+	}
+	for i := range list {
+		if list[i].Type != segment.EntryNormal {
+			continue
+		}
+		err = segment.EachCommit(list[i].Data, func(c segment.Commit) error {
+			yes = yes || c == w.Body
+			return nil
+		})
+	}
+	return yes && err == nil
 }
 
 // replicaOn is the other member on a node.
@@ -208,9 +247,19 @@ func (r *replica) replicaOn(n NodeID) (ReplicaID, bool) {
 	return 0, false
 }
 
-// stepAside gives the leadership to the voter that is farthest: this replica can't supply a body that it should have.
+// damaged reports whether an error says that what should be on this disk is something else.
+func damaged(err error) bool {
+	var c *segment.CorruptError
+	return errors.As(err, &c)
+}
+
+// stepAside gives the leadership, if this replica has it, to the voter that is farthest: it can't supply a body that it
+// should have.
 func (s *supply) stepAside() {
 	r := s.r
+	if r.soft.RaftState != raft.StateLeader {
+		return
+	}
 	best, match := ReplicaID(0), uint64(0)
 	r.guard(func() {
 		for id, pr := range r.node.Status().Progress {
