@@ -112,11 +112,7 @@ func (n *Node) Try(m control.Mutation) control.Result {
 }
 
 // Registry implements admin.Node.
-func (n *Node) Registry() admin.Registry {
-	r := n.registry.copy()
-	r.Nodes = n.members()
-	return r
-}
+func (n *Node) Registry() admin.Registry { return n.registry.copy() }
 
 // Live implements admin.Node.
 func (n *Node) Live(uid uint64) (admin.Live, bool) {
@@ -196,8 +192,12 @@ func (n *Node) queueTrouble(c control.Queue) string {
 		}
 		return "it is not open yet"
 	}
-	if err := q.group.Status().ReadOnly; err != nil {
-		return err.Error()
+	status := q.group.Status()
+	switch r := status.Replication; {
+	case status.ReadOnly != nil:
+		return status.ReadOnly.Error()
+	case r != nil && r.Leader.Node == 0 && !r.Quiesced:
+		return "no leader of it is known here: a majority of its replicas may be away"
 	}
 	return ""
 }

@@ -24,50 +24,15 @@ import (
 // tickTime is what one tick of the groups takes.
 const tickTime = 100 * time.Millisecond
 
-// soleNumber is the number of a node that began a cluster alone.
-const soleNumber = 1
-
-// members are the nodes of the cluster.
-func (n *Node) members() []admin.Member {
-	m := admin.Member{
-		Kind: admin.KindNode, Metadata: control.Metadata{Name: n.c.Name, UID: soleNumber, Generation: 1, ResourceVersion: 1},
-		Spec:   admin.MemberSpec{Fingerprint: n.Fingerprint().String()},
-		Status: admin.MemberStatus{State: admin.MemberUp, Voter: true},
-	}
-	if n.listener != nil {
-		m.Spec.Address = n.Addr().String()
-	}
-	if n.adminAddr != nil {
-		m.Spec.Admin = n.adminAddr.String()
-	}
-	id := n.store.Identity()
-	m.Status.Disk, m.Status.Incarnation = fmt.Sprintf("%x", id.Disk), id.Incarnation
-	return []admin.Member{m}
-}
-
-// number is this node's number in the cluster.
+// number is this node's number in the cluster, 0 before it is known.
 func (n *Node) number() uint64 {
 	me := n.Fingerprint().String()
-	for _, m := range n.members() {
+	for _, m := range n.registry.members() {
 		if m.Spec.Fingerprint == me {
-			return m.Metadata.UID
+			return m.Number()
 		}
 	}
 	return 0
-}
-
-// Changes implements admin.Node.
-func (n *Node) Changes(after uint64, most int) admin.Changes {
-	n.registry.mu.Lock()
-	defer n.registry.mu.Unlock()
-	return n.registry.history.behind(after, most, n.registry.state.Version())
-}
-
-// Moved implements admin.Node.
-func (n *Node) Moved() <-chan struct{} {
-	n.registry.mu.Lock()
-	defer n.registry.mu.Unlock()
-	return n.registry.moved
 }
 
 // Done implements admin.Node.
@@ -184,8 +149,8 @@ func (n *Node) Others(ctx context.Context) []admin.Facts {
 	me := n.number()
 	var all sync.WaitGroup
 	var facts []*admin.Facts
-	for _, m := range n.members() {
-		if m.Metadata.UID == me || m.Status.State == admin.MemberRemoved {
+	for _, m := range n.registry.members() {
+		if m.Number() == me {
 			continue
 		}
 		f := &admin.Facts{}
@@ -209,14 +174,6 @@ func (n *Node) Others(ctx context.Context) []admin.Facts {
 		list[i] = *f
 	}
 	return list
-}
-
-// ChangeNode implements admin.Node.
-func (n *Node) ChangeNode(_ context.Context, c admin.NodeChange) (admin.NodeResult, error) {
-	return admin.NodeResult{Err: &control.Error{
-		Reason: control.Invalid, Kind: admin.KindNode, Name: c.Name,
-		Message: "this node is a cluster of its own, which has no others",
-	}}, nil
 }
 
 // Transfer implements admin.Node.

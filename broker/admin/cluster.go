@@ -112,7 +112,7 @@ func (c *Cluster) views() []*view {
 func (c *Cluster) controlFactor() int {
 	n := 0
 	for _, m := range c.Registry.Nodes {
-		if m.Status.Voter && m.Status.State != MemberRemoved {
+		if m.Status.Voter {
 			n++
 		}
 	}

@@ -21,10 +21,10 @@ func town(nodes int) *Cluster {
 	var all []Replica
 	for i := range nodes {
 		n := uint64(i + 1)
-		c.Registry.Nodes = append(c.Registry.Nodes, Member{
-			Kind: KindNode, Metadata: control.Metadata{Name: fmt.Sprintf("n%d", n), UID: n},
-			Spec:   MemberSpec{Fingerprint: fmt.Sprintf("f%d", n), Address: fmt.Sprintf("127.0.0.1:%d", 7443+n)},
-			Status: MemberStatus{State: MemberUp, Voter: true, Disk: strings.Repeat(fmt.Sprint(n), 32)},
+		c.Registry.Nodes = append(c.Registry.Nodes, control.Node{
+			Kind: control.KindNode, Metadata: control.Metadata{Name: fmt.Sprintf("n%d", n), UID: n},
+			Spec:   control.NodeSpec{Fingerprint: fmt.Sprintf("f%d", n), Address: fmt.Sprintf("127.0.0.1:%d", 7443+n)},
+			Status: control.NodeStatus{State: control.NodeMember, Voter: true, Disk: strings.Repeat(fmt.Sprint(n), 32)},
 		})
 		c.Facts = append(c.Facts, Facts{Node: n, Name: fmt.Sprintf("n%d", n), At: c.Now})
 		all = append(all, Replica{Replica: 10 + n, Node: n})
@@ -383,33 +383,40 @@ func TestNodeChanges(t *testing.T) {
 	r := newRig(t, Options{})
 	r.state = stateWithQueue(t, 7)
 	r.nodes, r.local, r.others = c.Registry.Nodes, c.Facts[0], c.Facts[1:]
-	var asked []NodeChange
-	r.change = func(n NodeChange) (NodeResult, error) {
-		asked = append(asked, n)
-		return NodeResult{Member: &r.nodes[1], Changed: true}, nil
+	r.node = func(m control.Mutation) control.Result {
+		if m.Name == "n3" {
+			return control.Result{Node: &r.nodes[2], Err: &control.Error{
+				Reason: control.Invalid, Kind: control.KindNode, Name: "n3", Message: "two members would be left",
+			}}
+		}
+		return control.Result{Node: &r.nodes[1], Changed: true}
 	}
 	got := decoded[NodeAnswer](t, r.want(http.StatusOK, "POST", "/v1/nodes/n2/drain?dryRun=1", ""))
-	if !got.DryRun || !got.Verdict.OK || got.Node.Metadata.Name != "n2" || !asked[0].DryRun || asked[0].Verb != NodeDrain {
-		t.Errorf("%+v, asked %+v", got, asked)
+	if !got.DryRun || !got.Verdict.OK || got.Node.Metadata.Name != "n2" || len(r.asked) != 0 {
+		t.Errorf("%+v, asked %+v", got, r.asked)
 	}
 	r.want(http.StatusOK, "POST", "/v1/nodes/n2/remove?expectedVersion=3", "")
-	if asked[1].Verb != NodeRemove || *asked[1].Expected != 3 || asked[1].DryRun {
-		t.Errorf("asked %+v", asked[1])
+	if m := r.asked[0]; m.Verb != control.NodeRemove || *m.Expected != 3 || m.Kind != control.KindNode {
+		t.Errorf("asked %+v", m)
 	}
 	r.want(http.StatusOK, "POST", "/v1/nodes", `{"metadata":{"name":"n9"},"spec":{"fingerprint":"f9","address":"h:1"}}`)
-	if asked[2].Verb != NodeAdd || asked[2].Spec.Fingerprint != "f9" || asked[2].Name != "n9" {
-		t.Errorf("asked %+v", asked[2])
+	if m := r.asked[1]; m.Verb != control.NodeAdd || m.Node.Fingerprint != "f9" || m.Name != "n9" {
+		t.Errorf("asked %+v", m)
+	}
+	e := r.refused(http.StatusBadRequest, "E5003", "POST", "/v1/nodes/n3/undrain", "")
+	if now, ok := e.Now.(map[string]any); !ok || now["kind"] != "Node" || !strings.Contains(e.Detail, "two members") {
+		t.Errorf("%+v", e)
 	}
 	r.refused(http.StatusBadRequest, "E5003", "POST", "/v1/nodes", `{"metadata":{"name":"n9"},"spec":{"address":"h:1"}}`)
 	r.refused(http.StatusNotFound, "E5004", "POST", "/v1/nodes/none/remove", "")
 	c.down(3)
 	r.local, r.others = c.Facts[0], c.Facts[1:]
-	e := r.refused(http.StatusConflict, "E5012", "POST", "/v1/nodes/n2/remove", "")
+	e = r.refused(http.StatusConflict, "E5012", "POST", "/v1/nodes/n2/remove", "")
 	if !strings.Contains(e.Detail, "1 of its 3 committed voters") || !strings.Contains(e.Detail, "needed: 1 more") {
 		t.Errorf("refused with %s", e.Detail)
 	}
-	if len(asked) != 3 {
-		t.Errorf("asked %+v", asked[3:])
+	if len(r.asked) != 3 {
+		t.Errorf("asked %+v", r.asked[3:])
 	}
 	list := decoded[List[Member]](t, r.want(http.StatusOK, "GET", "/v1/nodes", ""))
 	if len(list.Items) != 3 || list.Kind != "NodeList" {

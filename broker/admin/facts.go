@@ -7,45 +7,13 @@ import (
 	"weida/raftstore"
 )
 
-// KindNode is the kind of a member of the cluster.
-const KindNode control.Kind = "Node"
-
-// Member is a node of the cluster as the registry has it: a resource that is changed by verbs of its own.
+// Member is a node of the cluster as it is answered: the committed record, and what is known of it now. It is changed
+// by verbs of its own.
 type Member struct {
-	Kind control.Kind `json:"kind"`
-	// Metadata.UID is the node's number: an index of the control log, or its place among the seeds.
-	Metadata control.Metadata `json:"metadata"`
-	Spec     MemberSpec       `json:"spec"`
-	Status   MemberStatus     `json:"status"`
-	Live     *MemberLive      `json:"live"`              // nil: not known
-	Changed  *bool            `json:"changed,omitempty"` // of a change's answer
-	DryRun   *bool            `json:"dryRun,omitempty"`
-}
-
-// MemberSpec says who a node is and where.
-type MemberSpec struct {
-	Fingerprint string `json:"fingerprint"`
-	Address     string `json:"address"` // host:port of the messaging port
-	Admin       string `json:"admin"`   // host:port of the admin port, "" if there is none
-}
-
-// MemberState says how far a node belongs to the cluster.
-type MemberState string
-
-// The states of members.
-const (
-	MemberJoining  MemberState = "joining"
-	MemberUp       MemberState = "member"
-	MemberDraining MemberState = "draining"
-	MemberRemoved  MemberState = "removed"
-)
-
-// MemberStatus is what was found of a node.
-type MemberStatus struct {
-	State       MemberState `json:"state"`
-	Voter       bool        `json:"voter"` // of the control group
-	Disk        string      `json:"disk"`  // id of its data directory's disk
-	Incarnation uint64      `json:"incarnation"`
+	control.Node
+	Live    *MemberLive `json:"live"`              // nil: not known
+	Changed *bool       `json:"changed,omitempty"` // of a change's answer
+	DryRun  *bool       `json:"dryRun,omitempty"`  // of an answer that says what would be
 }
 
 // MemberLive is a node as those who were asked see it.
@@ -54,33 +22,6 @@ type MemberLive struct {
 	Why      string `json:"why"`      // it did not, "" if it did
 	Replicas int    `json:"replicas"` // of queues
 	Leads    int    `json:"leads"`    // groups; those it owns too
-}
-
-// NodeVerb is what a change of the members does.
-type NodeVerb string
-
-// The verbs of members.
-const (
-	NodeAdd     NodeVerb = "add"
-	NodeDrain   NodeVerb = "drain"
-	NodeUndrain NodeVerb = "undrain"
-	NodeRemove  NodeVerb = "remove"
-)
-
-// NodeChange is a change of the members that a user asks for.
-type NodeChange struct {
-	Verb     NodeVerb
-	Name     string
-	Spec     MemberSpec // of add
-	Expected *uint64    // as of a Mutation
-	DryRun   bool       // says what would be, and does nothing
-}
-
-// NodeResult is what a committed change of the members did.
-type NodeResult struct {
-	Member  *Member // as it stands after it, also if refused; nil if there is none
-	Changed bool
-	Err     *control.Error // refused; then nothing changed
 }
 
 // Facts are what one node knows of its groups at one moment.

@@ -32,9 +32,6 @@ type Node interface {
 	Local() Facts
 	// Others asks the other nodes for what they know of theirs; who does not answer before ctx ends says why.
 	Others(ctx context.Context) []Facts
-	// ChangeNode proposes a change of the members and waits for its entry. A refusal is in the result; errors are as of
-	// Mutate.
-	ChangeNode(ctx context.Context, c NodeChange) (NodeResult, error)
 	// Transfer asks a group's leader to let another node lead; unless stay is set also one on another node. Errors are
 	// of raftstore.Group's Reconfigure, or a *wire.Error.
 	Transfer(ctx context.Context, group, to uint64, stay bool) error
@@ -55,7 +52,7 @@ type Changes struct {
 	Gone bool   // some behind the version that was asked for are not held any more; then there is no list
 }
 
-// EventType says what became of a resource.
+// EventType says what became of a resource, as control.Event does.
 type EventType string
 
 // The types of changes, and the two events of a watch that are about none.
@@ -70,7 +67,7 @@ const (
 // Registry is a copy of all resources, sorted by name. Version is the control log's last applied index.
 type Registry struct {
 	Version    uint64
-	Nodes      []Member
+	Nodes      []control.Node
 	Queues     []control.Queue
 	Connectors []control.Connector
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"net/http"
 
 	"weida/broker/control"
@@ -9,7 +8,7 @@ import (
 )
 
 var nodes = kind{
-	kind: KindNode, plural: "nodes",
+	kind: control.KindNode, plural: "nodes",
 	list:  "NodeList",
 	count: func(r *Registry) int { return len(r.Nodes) },
 	meta:  func(r *Registry, i int) *control.Metadata { return &r.Nodes[i].Metadata },
@@ -18,13 +17,13 @@ var nodes = kind{
 
 // NodeRequest is what a client sends to add a node.
 type NodeRequest struct {
-	Kind     control.Kind `json:"kind,omitempty"`
-	Metadata requestMeta  `json:"metadata"`
-	Spec     *MemberSpec  `json:"spec,omitempty"`
-	Status   ignored      `json:"status,omitzero"`
-	Live     ignored      `json:"live,omitzero"`
-	Changed  ignored      `json:"changed,omitzero"`
-	DryRun   ignored      `json:"dryRun,omitzero"`
+	Kind     control.Kind      `json:"kind,omitempty"`
+	Metadata requestMeta       `json:"metadata"`
+	Spec     *control.NodeSpec `json:"spec,omitempty"`
+	Status   ignored           `json:"status,omitzero"`
+	Live     ignored           `json:"live,omitzero"`
+	Changed  ignored           `json:"changed,omitzero"`
+	DryRun   ignored           `json:"dryRun,omitzero"`
 }
 
 // NodeAnswer is what a change of the members did, or would do.
@@ -58,17 +57,17 @@ func (h *handler) nodeRoutes() []route {
 		},
 	}
 	for _, v := range []struct {
-		verb NodeVerb
+		verb control.Verb
 		does string
 	}{
-		{NodeDrain, "moves replicas and leaderships away from the node"},
-		{NodeUndrain, "lets the node have replicas again"},
-		{NodeRemove, "takes the node out of the cluster, for good"},
+		{control.NodeDrain, "moves replicas and leaderships away from the node"},
+		{control.NodeUndrain, "lets the node have replicas again"},
+		{control.NodeRemove, "takes the node out of the cluster, for good"},
 	} {
 		routes = append(routes, route{
 			"POST", "/v1/nodes/{name}/" + string(v.verb), v.does, change, nil, ok(NodeAnswer{}),
 			func(w http.ResponseWriter, c *call) error {
-				return h.changeNode(w, c, NodeChange{Verb: v.verb, Name: c.name})
+				return h.changeNode(w, c, control.Mutation{Verb: v.verb, Kind: control.KindNode, Name: c.name})
 			},
 		})
 	}
@@ -82,22 +81,25 @@ func (h *handler) addNode(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	switch {
-	case q.Kind != "" && q.Kind != KindNode:
-		return wrongField("kind", "%q is not what the path names: %s", clip(string(q.Kind)), KindNode)
+	case q.Kind != "" && q.Kind != control.KindNode:
+		return wrongField("kind", "%q is not what the path names: %s", clip(string(q.Kind)), control.KindNode)
 	case q.Metadata.Name == "":
 		return wrongField("metadata.name", "a name is missing")
 	case q.Spec == nil || q.Spec.Fingerprint == "":
 		return wrongField("spec.fingerprint", "the node's fingerprint is missing: it is the node's identity")
 	}
-	return h.changeNode(w, c, NodeChange{Verb: NodeAdd, Name: q.Metadata.Name, Spec: *q.Spec})
+	return h.changeNode(w, c, control.Mutation{
+		Verb: control.NodeAdd, Kind: control.KindNode, Name: q.Metadata.Name, Node: q.Spec,
+	})
 }
 
 // changeNode asks for a change of the members, or says what it would be.
-func (h *handler) changeNode(w http.ResponseWriter, c *call, change NodeChange) (err error) {
-	if change.DryRun, err = c.flag("dryRun"); err != nil {
+func (h *handler) changeNode(w http.ResponseWriter, c *call, m control.Mutation) error {
+	dry, err := c.flag("dryRun")
+	if err != nil {
 		return err
 	}
-	if change.Expected, err = version(c.query); err != nil {
+	if m.Expected, err = version(c.query); err != nil {
 		return err
 	}
 	done, err := h.begin()
@@ -105,59 +107,57 @@ func (h *handler) changeNode(w http.ResponseWriter, c *call, change NodeChange) 
 		return err
 	}
 	defer done()
-	a := NodeAnswer{DryRun: change.DryRun, Verdict: *newVerdict("")}
-	if change.Verb == NodeDrain || change.Verb == NodeRemove {
-		k := h.cluster(c, true)
-		if a.Verdict, err = k.leaving(change); err != nil {
+	a := NodeAnswer{DryRun: dry, Verdict: *newVerdict("")}
+	if m.Verb == control.NodeDrain || m.Verb == control.NodeRemove {
+		if a.Verdict, err = h.cluster(c, true).leaving(m, dry); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), h.o.MutationTime)
-	defer cancel()
-	log := h.o.Log.With("verb", change.Verb, "node", clip(change.Name), "from", c.RemoteAddr)
-	res, err := h.node.ChangeNode(ctx, change)
+	res, err := h.propose(c, nodes, m, dry)
 	if err != nil {
-		no := notAnswered(err)
-		no.now = h.now(nodes, change.Name)
-		log.Warn("admin change of nodes has no result", "code", no.code.String(), "err", err)
-		return no
+		return err
 	}
 	if res.Err != nil {
-		log.Info("admin change of nodes refused", "reason", res.Err.Reason)
-		var now any
-		if res.Member != nil {
-			now = res.Member
-		}
+		now, _ := h.result(&res, answerOf{})
 		return refusedBy(res.Err, now)
 	}
-	log.Info("admin change of nodes done", "changed", res.Changed, "dryRun", change.DryRun)
-	if res.Member != nil {
-		a.Node = *res.Member
-	}
 	a.Changed = res.Changed
+	if res.Node != nil {
+		a.Node.Node = *res.Node
+	}
 	writeJSON(w, http.StatusOK, a)
 	return nil
 }
 
 // leaving judges whether a node may go: to be drained it may be needed, that is what draining is for; to be removed it
 // may not (Q-11).
-func (c *Cluster) leaving(change NodeChange) (Verdict, error) {
-	for i := range c.Registry.Nodes {
-		m := &c.Registry.Nodes[i]
-		if m.Metadata.Name != change.Name {
-			continue
-		}
-		v := c.CanStop(m.Metadata.UID)
-		if change.Verb == NodeRemove && !v.OK && !change.DryRun {
-			f := v.Findings[0]
-			return v, refuse(http.StatusConflict, wire.Unsafe, "%d groups stand against it, the first is %s: %s; needed: %s",
-				len(v.Findings), f.Group, f.Why, f.Needed)
-		}
-		if change.Verb == NodeRemove && len(v.Pauses) > 0 && !change.DryRun {
-			return v, refuse(http.StatusConflict, wire.Unsafe, "the only copy of %d queues is on it, the first is %s; needed: "+
-				"`weida node drain %s`, and wait until it has none", len(v.Pauses), v.Pauses[0], change.Name)
-		}
+func (c *Cluster) leaving(m control.Mutation, dry bool) (Verdict, error) {
+	n := c.nodeNamed(m.Name)
+	if n == nil {
+		return Verdict{}, refuse(http.StatusNotFound, wire.NoSuchResource, "Node %q", clip(m.Name))
+	}
+	v := c.CanStop(n.Number())
+	if m.Verb == control.NodeDrain || dry {
 		return v, nil
 	}
-	return Verdict{}, refuse(http.StatusNotFound, wire.NoSuchResource, "Node %q", clip(change.Name))
+	if !v.OK {
+		f := v.Findings[0]
+		return v, refuse(http.StatusConflict, wire.Unsafe, "%d groups stand against it, the first is %s: %s; needed: %s",
+			len(v.Findings), f.Group, f.Why, f.Needed)
+	}
+	if len(v.Pauses) > 0 {
+		return v, refuse(http.StatusConflict, wire.Unsafe, "the only copy of %d queues is on it, the first is %s; needed: "+
+			"`weida node drain %s`, and wait until it has none", len(v.Pauses), v.Pauses[0], n.Metadata.Name)
+	}
+	return v, nil
+}
+
+// nodeNamed is the node of that name or fingerprint, nil if there is none.
+func (c *Cluster) nodeNamed(name string) *control.Node {
+	for i := range c.Registry.Nodes {
+		if n := &c.Registry.Nodes[i]; n.Metadata.Name == name || n.Spec.Fingerprint == name {
+			return n
+		}
+	}
+	return nil
 }

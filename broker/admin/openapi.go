@@ -145,13 +145,15 @@ func (s *schemas) content(kind string, v any) fields {
 
 // enums are the types whose values are words.
 var enums = map[reflect.Type][]any{
-	reflect.TypeFor[control.Kind]():       {control.KindQueue, control.KindConnector, KindNode},
+	reflect.TypeFor[control.Kind]():       {control.KindQueue, control.KindConnector, control.KindNode},
 	reflect.TypeFor[control.Phase]():      {control.Pending, control.Ready, control.Degraded, control.Deleting},
 	reflect.TypeFor[control.Durability](): {control.Flushed, control.Written},
 	reflect.TypeFor[GroupHealth]():        {Healthy, Changing, Degraded, Unknown, Unavailable},
 	reflect.TypeFor[Role]():               {RoleFollower, RoleCandidate, RoleLeader, RoleOwner, RoleLearner},
-	reflect.TypeFor[MemberState]():        {MemberJoining, MemberUp, MemberDraining, MemberRemoved},
-	reflect.TypeFor[EventType]():          {Added, Modified, Deleted, Progress, Ended},
+	reflect.TypeFor[control.NodeState](): {
+		control.NodeJoining, control.NodeMember, control.NodeDraining, control.NodeRemoving,
+	},
+	reflect.TypeFor[EventType](): {Added, Modified, Deleted, Progress, Ended},
 }
 
 var marshals = reflect.TypeFor[encoding.TextMarshaler]()
@@ -254,6 +256,9 @@ func schemaName(t reflect.Type) string {
 	for _, generic := range []string{"request", "List"} {
 		if of, ok := strings.CutPrefix(name, generic+"["); ok {
 			of = strings.TrimSuffix(of[strings.LastIndexByte(of, '.')+1:], "]")
+			if of == "Member" {
+				of = "Node"
+			}
 			if generic == "List" {
 				return of + "List"
 			}
@@ -263,9 +268,11 @@ func schemaName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[control.Replica]():
 		return "Placement"
+	case t == reflect.TypeFor[Member]():
+		return "Node"
 	case t == reflect.TypeFor[requestMeta]():
 		return "RequestMetadata"
-	case t.PkgPath() == reflect.TypeFor[control.Queue]().PkgPath() && (name == "Queue" || name == "Connector"):
+	case t.PkgPath() == reflect.TypeFor[control.Queue]().PkgPath() && (name == "Queue" || name == "Connector" || name == "Node"):
 		panic("bug: admin: " + name + " is answered bare")
 	case t.PkgPath() == reflect.TypeFor[control.Status]().PkgPath() && name == "Status":
 		return "ResourceStatus"

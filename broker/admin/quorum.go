@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weida/broker/control"
 	"weida/broker/wire"
 )
 
@@ -239,7 +240,7 @@ func (c *Cluster) diskOf(v *view, m Replica) string {
 		}
 		if v.queue != nil {
 			for _, p := range v.queue.Status.Placement {
-				if p.Node == n.Spec.Fingerprint {
+				if p.Replica == m.Replica && p.Number == m.Node {
 					return p.Disk
 				}
 			}
@@ -257,7 +258,7 @@ func uuid(disk string) string {
 	return disk[:8] + "-" + disk[8:12] + "-" + disk[12:16] + "-" + disk[16:20] + "-" + disk[20:]
 }
 
-func quorumNode(m Member) QuorumNode {
+func quorumNode(m control.Node) QuorumNode {
 	n := QuorumNode{NodeID: int32(clamp(m.Metadata.UID)), Listeners: []QuorumListener{}}
 	host, port, err := net.SplitHostPort(m.Spec.Address)
 	if err != nil {

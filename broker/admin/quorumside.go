@@ -234,10 +234,8 @@ func (c *Cluster) transferable(q TransferRequest) (v *view, to uint64, err error
 			v = x
 		}
 	}
-	for i := range c.Registry.Nodes {
-		if m := &c.Registry.Nodes[i]; m.Metadata.Name == q.To {
-			to = m.Metadata.UID
-		}
+	if n := c.nodeNamed(q.To); n != nil {
+		to = n.Number()
 	}
 	var g GroupQuorum
 	g.Group = q.Group
@@ -285,15 +283,14 @@ func (h *handler) verdict(w http.ResponseWriter, c *call, f func(*Cluster) Verdi
 // canStop answers for one node, by its name.
 func (h *handler) canStop(w http.ResponseWriter, c *call) error {
 	k := h.cluster(c, true)
-	for i := range k.Registry.Nodes {
-		if m := &k.Registry.Nodes[i]; m.Metadata.Name == c.name {
-			v := k.CanStop(m.Metadata.UID)
-			v.Check += " " + c.name
-			writeJSON(w, http.StatusOK, v)
-			return nil
-		}
+	n := k.nodeNamed(c.name)
+	if n == nil {
+		return refuse(http.StatusNotFound, wire.NoSuchResource, "Node %q", clip(c.name))
 	}
-	return refuse(http.StatusNotFound, wire.NoSuchResource, "Node %q", clip(c.name))
+	v := k.CanStop(n.Number())
+	v.Check += " " + n.Metadata.Name
+	writeJSON(w, http.StatusOK, v)
+	return nil
 }
 
 // ClusterStatus is the answer of GET /v1/cluster: the groups, the worst first.
@@ -324,10 +321,10 @@ func (c *Cluster) Status() ClusterStatus {
 		s.Counts[s.Groups[i].Health]++
 		s.Healthy = s.Healthy && s.Groups[i].Health == Healthy
 	}
-	for _, m := range c.Registry.Nodes {
-		m.Live = c.live(m.Metadata.UID)
+	for _, n := range c.Registry.Nodes {
+		m := Member{Node: n, Live: c.live(n.Number())}
 		s.Nodes = append(s.Nodes, m)
-		s.Healthy = s.Healthy && (m.Live.Reached || m.Status.State == MemberRemoved)
+		s.Healthy = s.Healthy && m.Live.Reached
 	}
 	return s
 }

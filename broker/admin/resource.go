@@ -289,14 +289,24 @@ func readBody(w http.ResponseWriter, r *http.Request, memory *bytes.Buffer) ([]b
 	return memory.Bytes(), nil
 }
 
-// mutate proposes a mutation and answers what became of it.
+// mutate asks for a mutation and answers what became of it.
 func (h *handler) mutate(w http.ResponseWriter, c *call, k kind, m control.Mutation) error {
 	dry, err := c.flag("dryRun")
 	if err != nil {
 		return err
 	}
+	res, err := h.propose(c, k, m, dry)
+	if err != nil {
+		return err
+	}
+	return h.answer(w, res, m, dry)
+}
+
+// propose has a mutation committed, or, if dry, says what it would do. An error is a *refusal; what the registry refuses
+// is in the result.
+func (h *handler) propose(c *call, k kind, m control.Mutation, dry bool) (control.Result, error) {
 	if dry {
-		return h.answer(w, h.node.Try(m), m, true)
+		return h.node.Try(m), nil
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), h.o.MutationTime)
 	defer cancel()
@@ -311,7 +321,7 @@ func (h *handler) mutate(w http.ResponseWriter, c *call, k kind, m control.Mutat
 			h.outcomes[outcomeIndeterminate].Add(1)
 		}
 		log.Warn("admin mutation has no result", "code", no.code.String(), "err", err)
-		return no
+		return res, no
 	}
 	if res.Err != nil {
 		h.outcomes[outcomeRefused].Add(1)
@@ -320,7 +330,7 @@ func (h *handler) mutate(w http.ResponseWriter, c *call, k kind, m control.Mutat
 		h.outcomes[outcomeDone].Add(1)
 		log.Info("admin mutation done", "changed", res.Changed)
 	}
-	return h.answer(w, res, m, false)
+	return res, nil
 }
 
 // answer tells what a mutation did, or would do if it is dry.
@@ -358,6 +368,8 @@ func (h *handler) result(res *control.Result, how answerOf) (view any, meta *con
 		return h.look(nil, h.node.Registry()).queue(res.Queue, how), &res.Queue.Metadata
 	case res.Connector != nil:
 		return viewConnector(res.Connector, how), &res.Connector.Metadata
+	case res.Node != nil:
+		return &Member{Node: *res.Node, Changed: how.changed, DryRun: how.dry}, &res.Node.Metadata
 	}
 	return nil, nil
 }

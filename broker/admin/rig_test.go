@@ -25,14 +25,14 @@ type rig struct {
 	live     map[uint64]Live
 	health   Health
 	counters Counters
-	nodes    []Member
+	nodes    []control.Node
 	history  []Change
 	from     uint64 // the oldest version that a watch may begin behind
 	moved    chan struct{}
 	done     chan struct{}
 	local    Facts
 	others   []Facts
-	change   func(NodeChange) (NodeResult, error)
+	node     func(control.Mutation) control.Result // what becomes of a change of a node
 	transfer func(group, to uint64) error
 	before   func(context.Context) error // in place of proposing, if it returns an error
 	after    func(context.Context) error // in place of answering, once it is applied
@@ -55,6 +55,10 @@ func (r *rig) Mutate(ctx context.Context, m control.Mutation) (control.Result, e
 	}
 	r.mu.Lock()
 	r.asked = append(r.asked, m)
+	if m.Kind == control.KindNode {
+		r.mu.Unlock()
+		return r.node(m), nil
+	}
 	m.At = 1700000000000
 	res := r.apply(control.Command{Mutation: &m})
 	r.mu.Unlock()
@@ -105,6 +109,9 @@ func (r *rig) uidOf(c control.Command) uint64 {
 func (r *rig) Try(m control.Mutation) control.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if m.Kind == control.KindNode {
+		return r.node(m)
+	}
 	m.At = 1700000000000
 	s, err := control.Restore(r.state.Snapshot())
 	if err != nil {
@@ -139,8 +146,6 @@ func (r *rig) Moved() <-chan struct{} {
 func (r *rig) Done() <-chan struct{}          { return r.done }
 func (r *rig) Local() Facts                   { return r.local }
 func (r *rig) Others(context.Context) []Facts { return r.others }
-
-func (r *rig) ChangeNode(_ context.Context, c NodeChange) (NodeResult, error) { return r.change(c) }
 
 func (r *rig) Transfer(_ context.Context, group, to uint64, _ bool) error {
 	return r.transfer(group, to)

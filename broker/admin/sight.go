@@ -37,12 +37,13 @@ func (h *handler) look(c *call, reg Registry) *sight {
 }
 
 // member is a node as it is answered.
-func (s *sight) member(m Member) *Member {
+func (s *sight) member(n control.Node) *Member {
+	m := Member{Node: n}
 	switch {
 	case s.k != nil:
-		m.Live = s.k.live(m.Metadata.UID)
+		m.Live = s.k.live(n.Number())
 	case s.alone != nil:
-		m.Live = s.alone().live(m.Metadata.UID)
+		m.Live = s.alone().live(n.Number())
 	}
 	return &m
 }

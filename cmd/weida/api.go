@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weida/broker/admin"
 	"weida/broker/control"
 	"weida/broker/wire"
 )
@@ -55,7 +54,7 @@ var kinds = []kindInfo{
 }
 
 // nodeKind is that of the members, which are listed as resources are and changed by verbs of their own.
-var nodeKind = kindInfo{admin.KindNode, "node", "nodes"}
+var nodeKind = kindInfo{control.KindNode, "node", "nodes"}
 
 // kindOf is how a kind is written; a kind that this version does not know is written as it is.
 func kindOf(kind control.Kind) kindInfo {

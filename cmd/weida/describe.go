@@ -18,7 +18,7 @@ import (
 
 func newDescribe() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "describe queue NAME…|connector NAME…",
+		Use:   "describe queue NAME…|connector NAME…|node NAME…",
 		Short: "show all that is known of a resource",
 		Long: "Shows what is wanted of a resource, what was done and why it is not done, where it is, and what is in it:\n" +
 			"every message that came in is ready, unsettled, or went out for a reason.",
@@ -62,6 +62,12 @@ func (s sheet) row(name, format string, args ...any) {
 // describe prints a resource for people.
 func describe(out io.Writer, it *item, now time.Time) error {
 	s := sheet{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
+	if it.Kind == control.KindNode {
+		if err := s.node(it, now); err != nil {
+			return err
+		}
+		return s.w.Flush()
+	}
 	m := it.Metadata
 	fmt.Fprintf(s.w, "%s %s\n", it.Kind, m.Name)
 	done := "done"
@@ -82,11 +88,10 @@ func describe(out io.Writer, it *item, now time.Time) error {
 		return err
 	}
 	for i, r := range it.Status.Placement {
-		role := "replica"
-		if r.Owner {
-			role = "owner"
-		}
-		s.row(onlyFirst(i, "placement"), "node %s · disk %s · %s", r.Node, r.Disk, role)
+		s.row(onlyFirst(i, "placement"), "node %s · disk %s · %s", r.Node, r.Disk, roleOf(&r))
+	}
+	if it.Status.Step != control.Steady {
+		s.row("", "its members are being changed: %s", it.Status.Step)
 	}
 	if len(it.Status.Placement) == 0 {
 		s.row("placement", "none yet")
@@ -101,6 +106,29 @@ func describe(out io.Writer, it *item, now time.Time) error {
 		s.live(it)
 	}
 	return s.w.Flush()
+}
+
+// roleOf is a replica's part, and what becomes of it.
+func roleOf(r *control.Replica) string {
+	role := "replica"
+	switch {
+	case r.Owner:
+		role = "owner"
+	case r.Learner:
+		role = "learner"
+	}
+	if r.Replica != 0 && !r.Owner {
+		role += fmt.Sprintf(" %d", r.Replica)
+	}
+	switch {
+	case r.Lost != "":
+		role += ", lost: " + r.Lost
+	case r.Next == control.Leaves:
+		role += ", leaves"
+	case r.Next == control.Rises:
+		role += ", to be a voter"
+	}
+	return role
 }
 
 func onlyFirst(i int, name string) string {
@@ -154,6 +182,36 @@ func (s sheet) connector(it *item) error {
 	slices.Sort(names)
 	for i, name := range names {
 		s.row(onlyFirst(i, "policy"), "%s: %s", name, spec.Policy[name])
+	}
+	return nil
+}
+
+// node shows a member of the cluster.
+func (s sheet) node(it *item, now time.Time) error {
+	var n nodeItem
+	if err := json.Unmarshal(it.raw, &n); err != nil {
+		return fmt.Errorf("the node cannot be read by this version: %w; -o json shows it", err)
+	}
+	m, part := it.Metadata, "learner"
+	if n.Status.Voter {
+		part = "voter"
+	}
+	fmt.Fprintf(s.w, "%s %s\n", it.Kind, m.Name)
+	s.row("number", "%d · version %d · added %s ago", m.UID, m.ResourceVersion, age(m.CreationTimestamp, now))
+	s.row("state", "%s · %s of the control group", n.Status.State, part)
+	s.row("key", "%s", n.Spec.Fingerprint)
+	s.row("address", "%s · admin %s", orDash(n.Spec.Address), orDash(n.Spec.Admin))
+	s.row("disk", "%s · incarnation %d", orDash(n.Status.Disk), n.Status.Incarnation)
+	switch {
+	case n.Live == nil:
+		s.row("groups", "not known")
+	case !n.Live.Reached:
+		s.row("groups", "not known: it does not answer: %s", n.Live.Why)
+	default:
+		s.row("groups", "%d replicas of queues · leads or owns %d groups", n.Live.Replicas, n.Live.Leads)
+	}
+	for i, c := range n.Status.Conditions {
+		s.row(onlyFirst(i, "conditions"), "%s (%s): %s", c.Type, c.Reason, c.Message)
 	}
 	return nil
 }

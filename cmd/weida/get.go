@@ -15,7 +15,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"weida/broker/admin"
 	"weida/broker/control"
 )
 
@@ -252,7 +251,7 @@ func rowOf(k kindInfo) func(it *item, wide bool, now time.Time) []string {
 	switch k.kind {
 	case control.KindConnector:
 		return connectorRow
-	case admin.KindNode:
+	case control.KindNode:
 		return nodeRow
 	default:
 		return queueRow

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker/admin"
+	"weida/broker/control"
 )
 
 func newNode() *cobra.Command {
@@ -22,13 +23,13 @@ func newNode() *cobra.Command {
 		Short: "change the members of the cluster",
 	}
 	cmd.AddCommand(newNodeAdd(),
-		newNodeVerb(admin.NodeDrain, "move replicas and leaderships away from a node",
+		newNodeVerb(control.NodeDrain, "move replicas and leaderships away from a node",
 			"The node stays a member and serves what it still has. `get nodes` shows how much that is; --wait returns when\n"+
 				"it has no replica of a queue any more.", "weida node drain n3 --wait"),
-		newNodeVerb(admin.NodeUndrain, "let a node have replicas again",
+		newNodeVerb(control.NodeUndrain, "let a node have replicas again",
 			"Nothing is moved back at once: placements that are decided from now on count the node in.",
 			"weida node undrain n3"),
-		newNodeVerb(admin.NodeRemove, "take a node out of the cluster, for good",
+		newNodeVerb(control.NodeRemove, "take a node out of the cluster, for good",
 			"Refused where a group would lose its majority of committed voters, or where the only copy of a queue is on the\n"+
 				"node: drain it first. Its key is no member any more, and its number is never given again.",
 			"weida node remove n3 --dry-run\n  weida node remove n3"))
@@ -63,25 +64,25 @@ func newNodeAdd() *cobra.Command {
 			return errors.New("node add needs --fingerprint: the key is the node's identity; nothing was changed")
 		}
 		body, err := json.Marshal(map[string]any{
-			"kind": admin.KindNode, "metadata": map[string]any{"name": args[0]},
+			"kind": control.KindNode, "metadata": map[string]any{"name": args[0]},
 			"spec": map[string]any{"fingerprint": *fingerprint, "address": *address},
 		})
 		if err != nil {
 			return err
 		}
-		return f.change(cmd, admin.NodeAdd, args[0], "/v1/nodes", body, nil)
+		return f.change(cmd, control.NodeAdd, args[0], "/v1/nodes", body, nil)
 	}
 	return cmd
 }
 
-func newNodeVerb(verb admin.NodeVerb, short, long, example string) *cobra.Command {
+func newNodeVerb(verb control.Verb, short, long, example string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: string(verb) + " NAME", Short: short, Long: long, Example: "  " + example, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeNode,
 	}
 	f := addNodeFlags(cmd)
 	wait := new(bool)
-	if verb == admin.NodeDrain {
+	if verb == control.NodeDrain {
 		wait = cmd.Flags().Bool("wait", false, "return when it has no replica of a queue any more")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -103,12 +104,12 @@ type nodeAnswer struct {
 }
 
 // nodeResults says in a word what each verb did.
-var nodeResults = map[admin.NodeVerb]string{
-	admin.NodeAdd: "added", admin.NodeDrain: "draining", admin.NodeUndrain: "undrained", admin.NodeRemove: "removed",
+var nodeResults = map[control.Verb]string{
+	control.NodeAdd: "added", control.NodeDrain: "draining", control.NodeUndrain: "undrained", control.NodeRemove: "removed",
 }
 
 // change asks for a change of a member and answers for it; until, if not nil, is waited for.
-func (f nodeFlags) change(cmd *cobra.Command, verb admin.NodeVerb, name, path string, body []byte,
+func (f nodeFlags) change(cmd *cobra.Command, verb control.Verb, name, path string, body []byte,
 	until func(*nodeItem) bool,
 ) error {
 	asJSON, err := f.output()
@@ -170,8 +171,8 @@ func (a *api) changeNode(ctx context.Context, path string, q url.Values, body []
 
 // nodeItem is a member as a node answers with it, beside what every item has.
 type nodeItem struct {
-	Spec   admin.MemberSpec   `json:"spec"`
-	Status admin.MemberStatus `json:"status"`
+	Spec   control.NodeSpec   `json:"spec"`
+	Status control.NodeStatus `json:"status"`
 	Live   *admin.MemberLive  `json:"live"`
 }
 
@@ -196,9 +197,9 @@ func nodeRow(it *item, wide bool, now time.Time) []string {
 	}
 	var n nodeItem
 	_ = json.Unmarshal(it.raw, &n) // what cannot be read of a later version's is left empty
-	control, answers, replicas, leads := "learner", "-", "-", "-"
+	voter, answers, replicas, leads := "learner", "-", "-", "-"
 	if n.Status.Voter {
-		control = "voter"
+		voter = "voter"
 	}
 	if n.Live != nil {
 		answers = "no"
@@ -207,7 +208,7 @@ func nodeRow(it *item, wide bool, now time.Time) []string {
 		}
 	}
 	row := []string{
-		it.Metadata.Name, strconv.FormatUint(it.Metadata.UID, 10), string(n.Status.State), control, orDash(n.Spec.Address),
+		it.Metadata.Name, strconv.FormatUint(it.Metadata.UID, 10), string(n.Status.State), voter, orDash(n.Spec.Address),
 		answers, replicas, leads, age(it.Metadata.CreationTimestamp, now),
 	}
 	if wide {

@@ -176,7 +176,7 @@ func statusText(c *admin.ClusterStatus, all bool) []byte {
 	ill := len(c.Groups) - c.Counts[admin.Healthy]
 	away := 0
 	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.Status.State != admin.MemberRemoved && (n.Live == nil || !n.Live.Reached) {
+		if n := &c.Nodes[i]; n.Live == nil || !n.Live.Reached {
 			away++
 		}
 	}
@@ -187,7 +187,7 @@ func statusText(c *admin.ClusterStatus, all bool) []byte {
 	fmt.Fprintf(&b, "%s: %d of %d groups are, %d of %d nodes answer\n", word, len(c.Groups)-ill, len(c.Groups),
 		len(c.Nodes)-away, len(c.Nodes))
 	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.Live != nil && !n.Live.Reached && n.Status.State != admin.MemberRemoved {
+		if n := &c.Nodes[i]; n.Live != nil && !n.Live.Reached {
 			fmt.Fprintf(&b, "! %s does not answer: %s\n", n.Metadata.Name, n.Live.Why)
 		}
 	}
