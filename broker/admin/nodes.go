@@ -37,7 +37,8 @@ type NodeAnswer struct {
 // nodeRoutes are those of the members.
 func (h *handler) nodeRoutes() []route {
 	list := []param{
-		{"limit", "at most so many"}, {"after", "only names behind this one"},
+		{"limit", "at most so many"},
+		{"after", "only names behind this one"},
 		{"watch", "1 answers with every change behind resourceVersion, as server-sent events"},
 		{"resourceVersion", "where a watch begins"},
 	}

@@ -173,7 +173,7 @@ func (s *schemas) of(t reflect.Type) fields {
 	if t.Implements(marshals) {
 		return fields{field("type", "string")}
 	}
-	switch t.Kind() {
+	switch k := t.Kind(); k {
 	case reflect.Bool:
 		return fields{field("type", "boolean")}
 	case reflect.String:
@@ -190,9 +190,10 @@ func (s *schemas) of(t reflect.Type) fields {
 		return fields{field("anyOf", []fields{s.of(t.Elem()), {field("type", "null")}})}
 	case reflect.Struct:
 		return s.object(t)
-	}
-	if t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 {
-		return fields{field("type", "integer"), field("format", t.Kind().String())}
+	default:
+		if k >= reflect.Int && k <= reflect.Uint64 {
+			return fields{field("type", "integer"), field("format", k.String())}
+		}
 	}
 	panic("bug: admin: no schema for a " + t.String())
 }
@@ -272,7 +273,8 @@ func schemaName(t reflect.Type) string {
 		return "Node"
 	case t == reflect.TypeFor[requestMeta]():
 		return "RequestMetadata"
-	case t.PkgPath() == reflect.TypeFor[control.Queue]().PkgPath() && (name == "Queue" || name == "Connector" || name == "Node"):
+	case t == reflect.TypeFor[control.Queue](), t == reflect.TypeFor[control.Connector](),
+		t == reflect.TypeFor[control.Node]():
 		panic("bug: admin: " + name + " is answered bare")
 	case t.PkgPath() == reflect.TypeFor[control.Status]().PkgPath() && name == "Status":
 		return "ResourceStatus"

@@ -96,9 +96,27 @@ func TestOpenAPIFields(t *testing.T) {
 	d := descriptionOf(t, newRig(t, Options{}))
 	seen := make(map[string]bool)
 	for _, v := range []any{
-		Queue{}, Connector{}, Member{}, List[Queue]{}, QueueRequest{}, ConnectorRequest{}, NodeRequest{}, NodeAnswer{},
-		Status{}, HealthBody{}, Version{}, ErrorBody{}, Event{}, ClusterStatus{}, Facts{}, QuorumRequest{},
-		QuorumResponse{}, TransferRequest{}, TransferResponse{}, Verdict{}, Gone{},
+		Queue{},
+		Connector{},
+		Member{},
+		List[Queue]{},
+		QueueRequest{},
+		ConnectorRequest{},
+		NodeRequest{},
+		NodeAnswer{},
+		Status{},
+		HealthBody{},
+		Version{},
+		ErrorBody{},
+		Event{},
+		ClusterStatus{},
+		Facts{},
+		QuorumRequest{},
+		QuorumResponse{},
+		TransferRequest{},
+		TransferResponse{},
+		Verdict{},
+		Gone{},
 	} {
 		walkFields(t, reflect.TypeOf(v), d, seen)
 	}

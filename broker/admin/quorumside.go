@@ -364,12 +364,14 @@ func (h *handler) clusterRoutes() []route {
 		{
 			"POST", "/v1/quorum/describe", "leaders and voters of groups",
 			[]param{{"relay", "1 asks the leaders, wherever they are; else only this node's word is given"}},
-			QuorumRequest{}, ok(QuorumResponse{}), h.describeQuorum,
+			QuorumRequest{},
+			ok(QuorumResponse{}), h.describeQuorum,
 		},
 		{
 			"POST", "/v1/quorum/transfer-leader", "lets another voter lead a group",
 			[]param{paramDryRun, {"stay", "1 refuses where the leader is on another node, instead of asking it"}},
-			TransferRequest{}, ok(TransferResponse{}), h.transfer,
+			TransferRequest{},
+			ok(TransferResponse{}), h.transfer,
 		},
 		{
 			"GET", "/v1/check/" + CheckCanStop + "/{name}",

@@ -302,8 +302,8 @@ func (h *handler) mutate(w http.ResponseWriter, c *call, k kind, m control.Mutat
 	return h.answer(w, res, m, dry)
 }
 
-// propose has a mutation committed, or, if dry, says what it would do. An error is a *refusal; what the registry refuses
-// is in the result.
+// propose has a mutation committed, or, if dry, says what it would do. An error is a *refusal; what the registry
+// refuses is in the result.
 func (h *handler) propose(c *call, k kind, m control.Mutation, dry bool) (control.Result, error) {
 	if dry {
 		return h.node.Try(m), nil

@@ -82,7 +82,8 @@ var (
 func (h *handler) resourceRoutes(k kind, one, list, body any) []route {
 	base := "/v1/" + k.plural
 	paramsList := []param{
-		{"limit", "at most so many"}, {"after", "only names behind this one"},
+		{"limit", "at most so many"},
+		{"after", "only names behind this one"},
 		{"watch", "1 answers with every change behind resourceVersion, as server-sent events"},
 		{"resourceVersion", "where a watch begins"},
 	}
@@ -94,7 +95,9 @@ func (h *handler) resourceRoutes(k kind, one, list, body any) []route {
 			func(w http.ResponseWriter, c *call) error { return h.all(w, c, k) },
 		},
 		{
-			"POST", base, "create: refused where the name is taken", []param{paramExpected, paramDryRun}, body,
+			"POST", base, "create: refused where the name is taken",
+			[]param{paramExpected, paramDryRun},
+			body,
 			[]answered{{http.StatusCreated, one, ""}, {http.StatusOK, one, ""}},
 			func(w http.ResponseWriter, c *call) error { return h.put(w, c, k, control.Create) },
 		},
@@ -104,13 +107,15 @@ func (h *handler) resourceRoutes(k kind, one, list, body any) []route {
 		},
 		{
 			"PUT", base + "/{name}", "apply: makes it or changes its spec; the same again changes nothing",
-			[]param{paramExpected, paramDryRun}, body,
+			[]param{paramExpected, paramDryRun},
+			body,
 			[]answered{{http.StatusOK, one, ""}, {http.StatusCreated, one, ""}},
 			func(w http.ResponseWriter, c *call) error { return h.put(w, c, k, control.Apply) },
 		},
 		{
 			"DELETE", base + "/{name}", "asks for the deletion",
-			[]param{paramExpected, {"drainDeadline", "how long consumers may go on, instead of the spec's"}, paramDryRun}, nil,
+			[]param{paramExpected, {"drainDeadline", "how long consumers may go on, instead of the spec's"}, paramDryRun},
+			nil,
 			[]answered{{http.StatusAccepted, one, ""}, gone},
 			func(w http.ResponseWriter, c *call) error { return h.remove(w, c, k) },
 		},
@@ -128,12 +133,16 @@ func (h *handler) plainRoutes() []route {
 		{"GET", "/livez", "whether the node should be restarted", verbose, nil, health, h.livez},
 		{"GET", "/readyz", "whether the node takes traffic", verbose, nil, health, h.readyz},
 		{
-			"GET", "/metrics", "Prometheus text", []param{{"queues", "1 adds each queue"}}, nil,
-			[]answered{{http.StatusOK, nil, metricKind}}, h.metrics.sums,
+			"GET", "/metrics", "Prometheus text",
+			[]param{{"queues", "1 adds each queue"}},
+			nil,
+			[]answered{{http.StatusOK, nil, metricKind}},
+			h.metrics.sums,
 		},
 		{
 			"GET", "/metrics/queues", "Prometheus text of each queue", nil, nil,
-			[]answered{{http.StatusOK, nil, metricKind}}, h.metrics.queues,
+			[]answered{{http.StatusOK, nil, metricKind}},
+			h.metrics.queues,
 		},
 		{"GET", "/version", "the build that answers", nil, nil, ok(Version{}), h.version},
 	}

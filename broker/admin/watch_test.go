@@ -308,9 +308,12 @@ func TestWatchIDs(t *testing.T) {
 		q := &control.Queue{Kind: control.KindQueue}
 		r.index = 30
 		r.history = []Change{
-			{10, Added, control.KindQueue, q}, {10, Modified, control.KindQueue, q},
-			{20, Added, control.KindQueue, q}, {20, Modified, control.KindNode, &control.Node{}},
-			{21, Modified, control.KindNode, &control.Node{}}, {30, Deleted, control.KindQueue, q},
+			{10, Added, control.KindQueue, q},
+			{10, Modified, control.KindQueue, q},
+			{20, Added, control.KindQueue, q},
+			{20, Modified, control.KindNode, &control.Node{}},
+			{21, Modified, control.KindNode, &control.Node{}},
+			{30, Deleted, control.KindQueue, q},
 		}
 		r.state.Apply(30, control.Command{Remove: &control.Remove{Kind: control.KindQueue, UID: 1}})
 		s := watching(t, dialed(t, r.h)(), "/v1/queues?watch=1&resourceVersion=0")

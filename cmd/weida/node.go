@@ -105,7 +105,8 @@ type nodeAnswer struct {
 
 // nodeResults says in a word what each verb did.
 var nodeResults = map[control.Verb]string{
-	control.NodeAdd: "added", control.NodeDrain: "draining", control.NodeUndrain: "undrained", control.NodeRemove: "removed",
+	control.NodeAdd: "added", control.NodeDrain: "draining", control.NodeUndrain: "undrained",
+	control.NodeRemove: "removed",
 }
 
 // change asks for a change of a member and answers for it; until, if not nil, is waited for.
