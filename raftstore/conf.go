@@ -169,10 +169,10 @@ const (
 
 var errMembers = errors.New("raftstore: a table of members is not one of this version")
 
-// changeTo is the one joint step from a configuration to exactly these members.
+// changeTo is the one joint step from a configuration to exactly these members. It is ended by replica.leaveJoint.
 func changeTo(from *config, members []Member) *raftpb.ConfChangeV2 {
 	cc := &raftpb.ConfChangeV2{
-		Transition: raftpb.ConfChangeTransition_ConfChangeTransitionJointImplicit.Enum(),
+		Transition: raftpb.ConfChangeTransition_ConfChangeTransitionJointExplicit.Enum(),
 		Context:    appendMembers(nil, members),
 	}
 	add := func(k raftpb.ConfChangeType, id ReplicaID) {

@@ -15,5 +15,6 @@ var off struct {
 	bodyProof        bool // a body counts only if it has the length and the digest of its commit record
 	installBodies    bool // a snapshot counts only with every live body that it names
 	installFlush     bool // and only when these are flushed
+	handOver         bool // a leader that a change removes hands over before the change is done
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
 }

@@ -66,7 +66,7 @@ func (r *replica) post(m *raftpb.Message) {
 		return
 	}
 	to, ok := r.nodeOf(ReplicaID(m.GetTo()))
-	if !ok || r.removed || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
+	if !ok || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
 		return
 	}
 	switch m.GetType() {
@@ -87,9 +87,10 @@ func (r *replica) send(to NodeID, data func(dst []byte) []byte) {
 
 // commitOnly reports whether an append says nothing but how far is committed, to a member that is being sent
 // everything anyhow: the next append or heartbeat says it too. After an answer to a heartbeat an empty append is how
-// raft finds out that one was lost.
+// raft finds out that one was lost. That a change of configuration is committed is said at once: who does not know it
+// needs the votes of those who may soon be gone.
 func (r *replica) commitOnly(m *raftpb.Message) bool {
-	if off.commitOnly || m.GetType() != raftpb.MsgApp || len(m.GetEntries()) > 0 {
+	if off.commitOnly || len(r.changes) > 0 || m.GetType() != raftpb.MsgApp || len(m.GetEntries()) > 0 {
 		return false
 	}
 	id := ReplicaID(m.GetTo())

@@ -13,10 +13,10 @@ import (
 //	every member that is up has it all  ──▶ quiet{term, last} ──▶ equal?  yes: not ticked any more
 //	not ticked any more                 ◀── MsgHeartbeatResp ◀──────────  no: the answer wakes the leader
 //
-// Any message of raft's, a proposal or a change wakes a replica. So does the news that a node came or went: what the
-// heartbeats of a group would have noticed, the two nodes notice for all their groups. When the node of a leader is gone
-// its followers forget it, for they would not vote while they believe in it; the first voter that is up campaigns, a few
-// ticks later in one group than in the next, and the others tick.
+// Any message of raft's, a proposal or a change wakes a replica. So does the news that a node came or went: what
+// the heartbeats of a group would have noticed, the two nodes notice for all their groups. When the node of a leader
+// is gone its followers forget it, for they would not vote while they believe in it; the first voter that is up
+// campaigns, a few ticks later in one group than in the next, and the others tick.
 
 const (
 	// quietAfter is after how many election timeouts without work a group becomes quiet.
@@ -76,8 +76,8 @@ func (r *replica) hushAll() {
 	r.hushed = true
 }
 
-// hush takes the leader's word that the group is quiet, if this replica has all that the leader has. It is stepped as the
-// heartbeat that it is; the answer is sent only if the replica goes on ticking, and then it wakes the leader.
+// hush takes the leader's word that the group is quiet, if this replica has all that the leader has. It is stepped as
+// the heartbeat that it is; the answer is sent only if the replica goes on ticking, and then it wakes the leader.
 func (r *replica) hush(l *letter, p *plan) {
 	q := l.quiet
 	if q.to != r.rid || !r.placed(q.from, l.from) {

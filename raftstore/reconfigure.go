@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 )
 
@@ -162,6 +163,42 @@ func (r *replica) begins(c *Change, p *plan) bool {
 	r.ready(p)
 	cc := changeTo(r.conf, c.Members)
 	return r.guard(func() { _ = r.node.ProposeConfChange(cc) }) //nolint:errcheck // refused: Status shows it
+}
+
+// leaveJoint ends a joint step, whoever began it. Only a leader that stays does it: one that goes would leave behind
+// voters that do not know that the step is over, and need its vote, while it may not be elected any more and its log may
+// be longer than theirs. So it hands over first.
+func (r *replica) leaveJoint(p *plan) {
+	if !r.conf.joint() || !r.leads() || len(r.changes) > 0 || len(r.held) > 0 || r.halted != nil {
+		return
+	}
+	if !slices.Contains(r.conf.state.Voters, r.rid) && !off.handOver {
+		if next := r.successor(); next != 0 && !r.transferring() {
+			r.guard(func() { r.node.TransferLeader(uint64(next)) })
+		}
+		return
+	}
+	if err := r.log.Reserve(changeBytes); err != nil {
+		r.notReserved(err)
+		return
+	}
+	r.guard(func() { _ = r.node.ProposeConfChange(&raftpb.ConfChangeV2{}) }) //nolint:errcheck // tried again
+	r.ready(p)
+}
+
+// successor is the voter of the configuration to come that has most and whose node is up; 0 if there is none.
+func (r *replica) successor() (best ReplicaID) {
+	most := Index(0)
+	r.progress(func(id ReplicaID, pr *tracker.Progress) {
+		m, ok := r.conf.find(id)
+		if !ok || !slices.Contains(r.conf.state.Voters, id) {
+			return
+		}
+		if _, up := r.host.epochOf(m.Node); up && (best == 0 || Index(pr.Match) > most) {
+			best, most = id, Index(pr.Match)
+		}
+	})
+	return best
 }
 
 // changeBytes is more than a change of configuration takes in the log.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"weida/fsync/memfs"
 )
 
@@ -268,4 +270,45 @@ func TestTransfer(t *testing.T) {
 	if err := to.kvs[1].group.Reconfigure(Change{TransferTo: replicaOn(gone.id)}); !errors.As(err, &refused) {
 		t.Errorf("to a node that is down: %v", err)
 	}
+}
+
+// A leader that its own change takes the vote from hands over first. If it ended the step itself, the voter that stays
+// could be left without knowing it, would still need the vote of the other, and that one's log can be longer: nobody
+// could ever lead again.
+func TestLeaderHandsOver(t *testing.T) {
+	c, lead := grown(t, 27)
+	other := c.node(2)
+	ended := false
+	c.drop = func(p *packet) bool {
+		if ended && p.from == lead.id && p.to == other.id {
+			return true
+		}
+		for _, m := range messages(t, p) {
+			for _, e := range m.GetEntries() {
+				leaves := e.GetType() == raftpb.EntryConfChangeV2 && len(e.GetData()) == 0
+				if leaves && p.from == lead.id && p.to == other.id {
+					ended = true
+					lead.kvs[1].must(note("behind it"))
+				}
+			}
+		}
+		return false
+	}
+	list := members(3)
+	list[0].Learner, list[2].Learner = true, true
+	c.reconfigure(lead, list)
+	c.settle()
+	c.net, c.drop = nil, nil
+	c.tick(60)
+	next := c.leader(1)
+	if next != other {
+		t.Fatalf("node %d leads", next.id)
+	}
+	tag := next.kvs[1].must(note("after"))
+	c.tick(6)
+	if now := next.kvs[1].now(); now.Applied < next.kvs[1].appended(tag) {
+		t.Errorf("marks %+v", now)
+	}
+	c.config(next, []int{-11, 12, -13}, []int{-11, 12, -13}, false)
+	c.same(1, true)
 }

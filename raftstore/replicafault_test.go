@@ -32,6 +32,7 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"incarnation", "TestIncarnation"},
 		{"firstEntry", "TestFirstEntry"},
 		{"commitOnly", "TestCommitOnly"},
+		{"handOver", "TestLeaderHandsOver"},
 		{"forgetLeader", "TestQuietLeaderDies"},
 		{"quietEqual", "TestLateQuiet"},
 		{"tombstones", "TestTombstones"},
@@ -57,7 +58,7 @@ func init() {
 	for name, rule := range map[string]*bool{
 		"answersWait": &off.answersWait, "truncatedAnswers": &off.truncatedAnswers, "hardWait": &off.hardWait,
 		"gate": &off.gate, "incarnation": &off.incarnation, "firstEntry": &off.firstEntry,
-		"commitOnly": &off.commitOnly, "forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
+		"commitOnly": &off.commitOnly, "handOver": &off.handOver, "forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
 		"tombstones": &off.tombstones, "bodyProof": &off.bodyProof,
 		"installBodies": &off.installBodies, "installFlush": &off.installFlush,
 	} {

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -27,6 +28,7 @@ type history struct {
 	confirmed map[Index][]string
 	watched   map[*kv]map[uint64]bool
 	proofs    int
+	changes   int
 }
 
 // TestReplicaHistory runs random histories of three or five replicas, with proposals, lost, reordered and cut messages,
@@ -69,8 +71,10 @@ func runHistory(t *testing.T, seed uint64) {
 	}()
 	n := 3 + 2*int(seed%2)
 	h := &history{
-		cluster: newClusterWith(t, n, seed, HostOptions{Shards: 1 + int(seed%3), ParkTicks: 2}),
-		g:       1, n: n,
+		cluster: newClusterWith(t, n, seed, HostOptions{
+			Shards: 1 + int(seed%3), ParkTicks: 2, SnapshotBytes: 64 << 10 << (seed % 5),
+		}),
+		g: 1, n: n,
 		entries:   map[Index]string{},
 		confirmed: map[Index][]string{},
 		watched:   map[*kv]map[uint64]bool{},
@@ -85,7 +89,7 @@ func runHistory(t *testing.T, seed uint64) {
 		}
 	}
 	h.heal()
-	t.Logf("%d entries, %d confirmed, %d proofs", len(h.entries), len(h.confirmed), h.proofs)
+	t.Logf("%d entries, %d confirmed, %d proofs, %d changes", len(h.entries), len(h.confirmed), h.proofs, h.changes)
 }
 
 // serve opens the replica of a node and watches what it says.
@@ -100,6 +104,9 @@ func (h *history) serve(nd *node) {
 		h.entries[i] = now
 	}
 	at := 0 // what was replayed at opening
+	if len(m.entries) > 0 {
+		at = m.upTo[m.entries[0]-1] // behind a snapshot
+	}
 	for _, i := range m.entries {
 		end := m.upTo[i]
 		check(i, m.terms[i], fmt.Sprint(m.applied[at:end]))
@@ -138,6 +145,9 @@ func (c *cluster) prove(nd *node, now Marks) {
 			continue
 		}
 		term, err := c.group(nd, 1).log.Term(i)
+		if errors.Is(err, wal.ErrTrimmed) {
+			continue
+		}
 		if err != nil {
 			c.t.Errorf("node %d: entry %d of which %d hold it: %v", nd.id, i, k, err)
 			continue
@@ -176,6 +186,9 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 		c.t.Errorf("node %d after a power cut: %v", nd.id, err)
 		return false
 	}
+	if log.Recovered().Snapshot.Index >= m.Index {
+		return true
+	}
 	term, err := log.Term(m.Index)
 	if err != nil || term != m.Term {
 		return false
@@ -191,9 +204,9 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 				continue
 			}
 			if err := segment.EachCommit(e.Data, func(b segment.Commit) error {
-				r, err := log.OpenBody(b)
-				if err == nil {
-					err = r.Close()
+				ok, err := log.Holds(b) // or a tombstone: it is settled where others hold it
+				if err == nil && !ok {
+					err = wal.ErrAbsent
 				}
 				return err
 			}); err != nil {
@@ -244,8 +257,10 @@ func (h *history) act() {
 			}
 			h.bit()
 		}
-	case k < 92:
+	case k < 91:
 		h.proposeSome()
+	case k < 92:
+		h.change()
 	case k < 94:
 		h.cutSome()
 	case k < 96:
@@ -294,11 +309,31 @@ func (h *history) proposeSome() {
 			items = append(items, note(key))
 		default:
 			it := put(key, "")
-			it.Inline = bodyOf(string(it.Command), 4<<10)
+			it.Inline = bodyOf(string(it.Command), 4<<10<<(h.rng.IntN(4)))
 			items = append(items, it)
 		}
 	}
 	_, _ = m.propose(items...) //nolint:errcheck // full or no leader: nothing follows
+}
+
+// change asks for other voters, or for another leader.
+func (h *history) change() {
+	nd := h.leads(h.g)
+	if nd == nil {
+		return
+	}
+	list := members(h.n)
+	voters := 1 + 2*h.rng.IntN((h.n+1)/2)
+	for _, i := range h.rng.Perm(h.n)[voters:] {
+		list[i].Learner = true
+	}
+	c := Change{Members: list}
+	if h.rng.IntN(3) == 0 {
+		c = Change{TransferTo: replicaOn(NodeID(1 + h.rng.IntN(h.n)))}
+	}
+	if nd.kvs[h.g].group.Reconfigure(c) == nil {
+		h.changes++
+	}
 }
 
 // cutSome cuts a connection one way, or heals all.
@@ -352,19 +387,19 @@ func (h *history) heal() {
 	m := h.leader(h.g).kvs[h.g]
 	tag := m.must(put("last", "word"))
 	h.settle()
-	for range 40 { // what was lost is found out by heartbeats, and asked for again
-		if h.tick(1); h.together(m.lastI) {
+	for range 120 { // what was lost is found out by heartbeats, and asked for again
+		if h.tick(1); h.atRest() {
 			break
 		}
 	}
-	h.tick(4)
 	if m = h.leader(h.g).kvs[h.g]; m.answers[tag].outcome.Kind != 0 {
 		h.t.Errorf("%s: the last proposal: %+v", m.name, m.answers[tag])
 	}
 	h.same(h.g, true)
 	h.bodies(h.g)
-	if now := m.now(); now.HeldBy(now.Written) != h.n {
-		h.t.Errorf("all is well, and the marks are %+v", now)
+	rep := h.replication(h.leader(h.g))
+	if now := m.now(); now.HeldBy(now.Written) != voters(rep.Committed) || pendingIn(&Status{Replication: rep}) {
+		h.t.Errorf("all is well, and the marks are %+v, the group %+v", now, rep)
 	}
 	h.prove(h.leader(h.g), m.now())
 	for i, lines := range h.confirmed {
@@ -376,12 +411,17 @@ func (h *history) heal() {
 	}
 }
 
-// together reports whether all replicas applied entry i.
-func (h *history) together(i Index) bool {
+// atRest reports whether all replicas applied all that the leader has, and no change is under way.
+func (h *history) atRest() bool {
+	lead := h.leads(h.g)
+	if lead == nil {
+		return false
+	}
+	now := lead.kvs[h.g].now()
 	for _, nd := range h.nodes {
-		if nd.kvs[h.g].lastI < i {
+		if nd.kvs[h.g].lastI != now.Written {
 			return false
 		}
 	}
-	return true
+	return !pendingIn(&Status{Replication: h.replication(lead)})
 }

@@ -55,6 +55,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	r.giveTicks()
 	r.ready(p)
 	r.takeAsked(p)
+	r.leaveJoint(p)
 	if r.halted == nil {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
 	}
