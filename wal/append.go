@@ -139,6 +139,11 @@ func (l *Log) hasLarge(a *Append, ref segment.BodyRef) bool {
 			return true
 		}
 	}
+	for _, v := range a.Voids {
+		if v.Ref == ref {
+			return true
+		}
+	}
 	b := l.large[ref]
 	return b != nil && !b.unproved() || l.voids.has(ref)
 }

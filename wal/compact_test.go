@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weida/fsync"
 	"weida/fsync/memfs"
 	"weida/segment"
 )
@@ -354,6 +355,51 @@ func TestCompactThenOlderSnapshot(t *testing.T) {
 	if got := s.log.Recovered().Snapshot; got != older {
 		t.Fatalf("snapshot %+v, want %+v", got, older)
 	}
+	s.check()
+	must(t, s.store.Close())
+}
+
+// TestCompactDiskFull: copies that find no room are given up, the log goes on and asks for nothing more,
+// and the next trim begins again.
+func TestCompactDiskFull(t *testing.T) {
+	s := newShop(t, 16<<10)
+	s.take(1, 12_000, 1)
+	s.take(200, 256, 0)
+	must(t, s.jobs())
+	for s.log.cur.end < 5000 || s.log.cur.end > 7000 || len(s.log.ready) > 0 {
+		s.take(1, 256, 0) // until the copy needs the next segment, and none is made ahead yet
+		must(t, s.jobs())
+	}
+	w, err := s.log.NewSnapshot(s.log.Flushed())
+	must(t, err)
+	must(t, w.Commit())
+	must(t, s.log.Advance())
+	s.taken = s.log.Flushed().Index
+	s.log.Trim()
+	s.disk.SetCapacity(s.disk.Used())
+	failed := 0
+	for range 100 {
+		j := s.log.Job()
+		if j == nil {
+			break
+		}
+		if err := j.Run(); errors.Is(err, fsync.ErrDiskFull) {
+			failed++
+		} else {
+			must(t, err)
+		}
+		must(t, s.log.Advance())
+	}
+	if j := s.log.Job(); j != nil || failed == 0 || !s.event(EventDiskFull) {
+		t.Fatalf("still wants a job (%v) after %d that failed: %+v", j, failed, s.events)
+	}
+	s.check()
+	s.disk.SetCapacity(0)
+	s.settle()
+	if n := s.log.Stats().Segments; n > 3 {
+		t.Errorf("%d segments when there is room again", n)
+	}
+	s.crash()
 	s.check()
 	must(t, s.store.Close())
 }

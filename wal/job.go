@@ -94,6 +94,7 @@ func (l *Log) takeWork() {
 		return
 	}
 	l.stalled = true
+	l.copying.list, l.copying.due = nil, false // the next trim begins anew
 	if errors.Is(w.err, fsync.ErrDiskFull) {
 		l.emit(Event{Kind: EventDiskFull, Path: l.dir, Detail: w.kind, Err: w.err})
 	}

@@ -146,8 +146,8 @@ type largeBody struct {
 	leftover bool
 }
 
-// unproved reports whether the file was here at opening and nothing names it: a crash may have left it unfinished, and it
-// is no body before one of its ref has been written again.
+// unproved reports whether the file was here at opening and nothing names it: a crash may have left it
+// unfinished, and it is no body before one of its ref has been written again.
 func (b *largeBody) unproved() bool { return b.leftover && b.index == 0 && b.live == 0 }
 
 // SetWaker says whom to wake when a flush mark moved or the log was poisoned. The owner calls it once,
