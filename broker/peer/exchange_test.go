@@ -11,10 +11,17 @@ import (
 	"weida/raftstore"
 )
 
+// holding is what a hook waits for until a test releases it.
+func holding() (held chan struct{}, release func()) {
+	held = make(chan struct{})
+	return held, sync.OnceFunc(func() { close(held) })
+}
+
 // T-40, T-41: the reading side stops reading one stream. Frames of other groups and heartbeats come all the same, the
 // group's own later frames once the gap is older than one heartbeat, and the late one never.
 func TestStalledStreamStallsNothingElse(t *testing.T) {
-	release := make(chan struct{})
+	held, release := holding()
+	defer release()
 	stalled := make(chan struct{})
 	clock := newHandClock()
 	var armed atomic.Bool
@@ -25,13 +32,12 @@ func TestStalledStreamStallsNothingElse(t *testing.T) {
 			o.hooks.exchange = func(nth int) {
 				if nth == 0 && armed.Swap(false) {
 					close(stalled)
-					<-release
+					<-held
 				}
 			}
 		}
 	})
 	a, b := r.nodes[0], r.nodes[1]
-	defer sync.OnceFunc(func() { close(release) })()
 	r.meet()
 	a.links.Raft(2, 0, []raftstore.Frame{frame(1, "first")})
 	<-stalled
@@ -53,21 +59,20 @@ func TestStalledStreamStallsNothingElse(t *testing.T) {
 	if s := b.stats(a); s.Gaps != 1 {
 		t.Errorf("%d gaps", s.Gaps)
 	}
-	close(release)
+	release()
 	eventually(t, "the late frame", func() bool { return b.stats(a).Drops.Late > 0 })
 	a.links.Raft(2, 0, []raftstore.Frame{frame(1, "third")})
 	b.got.until(t, "the third frame", func() bool { return slices.Equal(b.got.frames[1], []string{"second", "third"}) })
-	release = make(chan struct{})
 }
 
 // T-41: streams that nobody reads hold as much of the connection's window as they may. Heartbeats come all the same.
 func TestHeartbeatsComeBesideAFullWindow(t *testing.T) {
-	release := make(chan struct{})
-	var held atomic.Int32
+	held, release := holding()
+	defer release()
 	r := newRig(t, 2, func(o *Options) {
 		o.PendingBytes = 256 << 20
 		if o.Node == 2 {
-			o.hooks.exchange = func(int) { held.Add(1); <-release }
+			o.hooks.exchange = func(int) { <-held }
 		}
 	})
 	a, b := r.nodes[0], r.nodes[1]
@@ -85,7 +90,7 @@ func TestHeartbeatsComeBesideAFullWindow(t *testing.T) {
 	if n := len(b.got.frames); n > 0 {
 		t.Errorf("%d groups got frames of streams that nobody reads", n)
 	}
-	close(release)
+	release()
 	// On a slow machine some were given up meanwhile.
 	eventually(t, "the end of all frames", func() (all bool) {
 		b.got.note(func() { all = b.got.count+int(a.stats(b).Drops.Failed) >= many })
@@ -93,10 +98,39 @@ func TestHeartbeatsComeBesideAFullWindow(t *testing.T) {
 	})
 }
 
+// Heartbeats come while more frames are sent than the connection carries.
+func TestHeartbeatsComeBesideAFlood(t *testing.T) {
+	r := newRig(t, 2, nil)
+	a, b := r.nodes[0], r.nodes[1]
+	b.got.quiet = true
+	r.meet()
+	stop := make(chan struct{})
+	var flood sync.WaitGroup
+	flood.Go(func() {
+		big := []raftstore.Frame{frame(1, string(make([]byte, exchangeBytes)))}
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				a.links.Raft(2, 0, big)
+			}
+		}
+	})
+	eventually(t, "a flood", func() bool { return a.stats(b).Drops.Full > 0 })
+	for i := range 20 {
+		a.links.Beat(2, []byte(fmt.Sprint(i)))
+		b.got.until(t, "a heartbeat", func() bool { return len(b.got.beats) == i+1 })
+	}
+	close(stop)
+	flood.Wait()
+}
+
 // T-43: with a budget of 8, calls of 100 groups beyond it are merged, counted, and all arrive in order.
 func TestBudgetOfExchanges(t *testing.T) {
 	const budget, groups, rounds = 8, 100, 20
-	release := make(chan struct{})
+	held, release := holding()
+	defer release()
 	var reading, most atomic.Int32
 	r := newRig(t, 2, func(o *Options) {
 		o.RaftStreams = budget
@@ -105,7 +139,7 @@ func TestBudgetOfExchanges(t *testing.T) {
 				n := reading.Add(1)
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
-				<-release
+				<-held
 				reading.Add(-1)
 			}
 		}
@@ -133,7 +167,7 @@ func TestBudgetOfExchanges(t *testing.T) {
 	if s := a.stats(b); s.Saturated == 0 || s.Flying > budget || s.Pending == 0 {
 		t.Errorf("with %d exchanges held: %+v", budget, s)
 	}
-	close(release)
+	release()
 	b.got.until(t, "all frames", func() bool { return b.got.count == groups*rounds })
 	var want []string
 	for i := range rounds {
@@ -152,11 +186,12 @@ func TestBudgetOfExchanges(t *testing.T) {
 
 // Beyond the bound of what waits the oldest is dropped, and leaves no gap.
 func TestOldestIsDroppedBeyondTheBound(t *testing.T) {
-	release := make(chan struct{})
+	held, release := holding()
+	defer release()
 	r := newRig(t, 2, func(o *Options) {
 		o.RaftStreams, o.PendingBytes = 1, 1000
 		if o.Node == 2 {
-			o.hooks.exchange = func(int) { <-release }
+			o.hooks.exchange = func(int) { <-held }
 		}
 	})
 	a, b := r.nodes[0], r.nodes[1]
@@ -174,7 +209,7 @@ func TestOldestIsDroppedBeyondTheBound(t *testing.T) {
 	if got := a.stats(b).Drops; got.TooLarge != 1 {
 		t.Errorf("a frame that is too large: %+v", got)
 	}
-	close(release)
+	release()
 	b.got.until(t, "the last frame", func() bool { return slices.Contains(b.got.frames[1], "last") })
 	left := 100 - int(a.stats(b).Drops.Full)
 	if got := b.got.frames[1]; len(got) != left+2 || got[0] != "first" || got[1] != fmt.Sprint("number ", 100-left) {

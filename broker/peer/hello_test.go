@@ -266,10 +266,12 @@ func TestIncarnations(t *testing.T) {
 
 // W0(v): what an earlier incarnation sent is not handed over once a later one is there, even if it was read before.
 func TestFramesOfEarlierIncarnationsAreDropped(t *testing.T) {
-	read, release := make(chan struct{}, 1), make(chan struct{})
+	read := make(chan struct{}, 1)
+	held, release := holding()
+	defer release()
 	r := newRig(t, 2, func(o *Options) {
 		if o.Node == 2 {
-			o.hooks.parsed = func() { read <- struct{}{}; <-release }
+			o.hooks.parsed = func() { read <- struct{}{}; <-held }
 		}
 	})
 	me, there := r.nodes[0], r.nodes[1]
@@ -282,7 +284,7 @@ func TestFramesOfEarlierIncarnationsAreDropped(t *testing.T) {
 	<-read
 	raft, _ = s.pair(there, saying(func(h *hello) { h.incarnation = 6 }))
 	there.got.await(t, "up 1 in 6")
-	close(release)
+	release()
 	s.exchange(raft, frame(1, "of incarnation 6"))
 	<-read
 	there.got.until(t, "a frame", func() bool { return there.got.count > 0 })
