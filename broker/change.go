@@ -177,6 +177,13 @@ func (r *registry) Role(role raftstore.Role, _ raftstore.Term, l raftstore.Leade
 	defer r.mu.Unlock()
 	r.leads, r.leader = role == raftstore.Owner || role == raftstore.LeaderRole, l
 	r.replicated = role != raftstore.Owner
+	switch {
+	case r.reconciler == nil: // it is told when it comes
+	case r.leads:
+		r.reconciler.Lead(r.state)
+	default:
+		r.reconciler.Follow()
+	}
 	close(r.turned)
 	r.turned = make(chan struct{})
 	r.ring()

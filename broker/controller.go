@@ -8,10 +8,10 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/queue"
-	"weida/raftstore"
 )
 
-// controller makes true on this node what the registry says: it steps the reconciler and is its Runtime.
+// controller makes true on this node what the registry says: it steps the reconciler and is its Runtime, here and in
+// groups.go.
 // Methods of Runtime are called with registry.mu held and return at once; what takes time runs on
 // goroutines of its own and wakes the reconciler when it is over.
 type controller struct {
@@ -101,23 +101,42 @@ func (c *controller) busy(uid uint64) bool {
 	return j != nil && j.running
 }
 
-// Ensure implements control.Runtime.
+// row is this node's replica of a queue, on this disk; nil if it has none that may be opened.
+func (n *Node) row(k *control.Queue) *control.Replica {
+	me, disk := n.Fingerprint().String(), n.disk()
+	for i := range k.Status.Placement {
+		if p := &k.Status.Placement[i]; p.Node == me && p.Disk == disk && p.Lost == "" {
+			return p
+		}
+	}
+	return nil
+}
+
+// Ensure implements control.NodeRuntime.
 func (c *controller) Ensure(k control.Queue) (bool, error) {
 	uid, leaving := k.Metadata.UID, k.Metadata.DeletionTimestamp != 0
+	row := c.node.row(&k)
+	if row == nil {
+		return false, errors.New("no replica of the queue is placed on this node and disk")
+	}
 	if c.busy(uid) {
 		return false, nil
 	}
 	q := c.node.serving(k)
-	if q == nil {
-		err := c.do(uid, func() error {
+	if q == nil || q.owned != row.Owner {
+		return false, c.do(uid, func() error {
+			if q != nil {
+				c.node.close(q)
+			}
 			_, err := c.node.openQueue(k)
 			return err
 		})
-		return false, err
 	}
-	if !q.configured(k.Spec, leaving) {
-		err := c.do(uid, func() error { return q.configure(c.life, k.Spec, leaving) })
-		return false, err
+	switch {
+	case q.leadership().reign == nil: // who serves puts the spec into the log
+		q.spec.Store(&k.Spec)
+	case !q.configured(k.Spec, leaving):
+		return false, c.do(uid, func() error { return q.configure(c.life, k.Spec, leaving) })
 	}
 	if !leaving && k.Status.ObservedGeneration > 0 {
 		q.admit()
@@ -125,7 +144,7 @@ func (c *controller) Ensure(k control.Queue) (bool, error) {
 	return true, nil
 }
 
-// StopAdmission implements control.Runtime.
+// StopAdmission implements control.NodeRuntime.
 func (c *controller) StopAdmission(k control.Queue) (bool, error) {
 	if q := c.node.serving(k); q != nil {
 		q.closed.Store(true)
@@ -134,7 +153,7 @@ func (c *controller) StopAdmission(k control.Queue) (bool, error) {
 	return true, nil // Ensure puts it into the queue's log
 }
 
-// Drained implements control.Runtime.
+// Drained implements control.NodeRuntime.
 func (c *controller) Drained(k control.Queue) (control.Drain, error) {
 	q := c.node.serving(k)
 	if q == nil {
@@ -143,7 +162,7 @@ func (c *controller) Drained(k control.Queue) (control.Drain, error) {
 	return q.drained(), nil
 }
 
-// Disconnect implements control.Runtime.
+// Disconnect implements control.NodeRuntime.
 func (c *controller) Disconnect(k control.Queue) (bool, control.Drain, error) {
 	q := c.node.serving(k)
 	if q == nil {
@@ -158,62 +177,45 @@ func (c *controller) Disconnect(k control.Queue) (bool, control.Drain, error) {
 	return ended, d, nil
 }
 
-// Group implements control.Runtime: every group here has one owner so far.
-func (c *controller) Group(control.Queue) (control.Group, error) { return control.Group{}, nil }
-
-// Reconfigure implements control.Runtime.
-func (c *controller) Reconfigure(control.Queue, []control.Replica) error { return raftstore.ErrNoGroup }
-
-// Transfer implements control.Runtime.
-func (c *controller) Transfer(control.Queue, control.Replica) error { return raftstore.ErrNoGroup }
-
-// SetAside implements control.Runtime.
-func (c *controller) SetAside(control.Queue, control.Replica) (bool, error) { return true, nil }
-
-// Reachable implements control.Runtime.
-func (c *controller) Reachable(uint64) bool { return true }
-
-// ControlGroup implements control.Runtime: the control log has one owner so far.
-func (c *controller) ControlGroup() (control.Group, error) {
-	g := control.Group{Serves: true}
-	for _, p := range c.node.registry.state.Cluster().Replicas {
-		g.Members = append(g.Members, control.Member{
-			Replica: p.Replica, Number: p.Number, Learner: p.Learner, CaughtUp: true, Held: true,
-		})
-	}
-	return g, nil
-}
-
-// ReconfigureControl implements control.Runtime.
-func (c *controller) ReconfigureControl([]control.Replica) error { return raftstore.ErrNoGroup }
-
-// Destroy implements control.Runtime.
-func (c *controller) Destroy(uid uint64, _ control.Replica) (bool, error) {
+// Destroy implements control.NodeRuntime.
+func (c *controller) Destroy(group uint64, _ control.Replica) (bool, error) {
 	c.mu.Lock()
-	j := c.jobs[uid]
+	j := c.jobs[group]
 	done := j != nil && j.gone
 	if done {
-		delete(c.jobs, uid)
+		delete(c.jobs, group)
 	}
 	c.mu.Unlock()
 	if done {
 		return true, nil
 	}
-	err := c.do(uid, func() error {
-		if err := c.node.destroy(uid); err != nil {
+	err := c.do(group, func() error {
+		if err := c.node.destroy(group); err != nil {
 			return err
 		}
 		c.mu.Lock()
-		c.jobs[uid].gone = true
+		c.jobs[group].gone = true
 		c.mu.Unlock()
 		return nil
 	})
 	return false, err
 }
 
-// Propose implements control.Runtime; the registry tells the reconciler how it ended.
+// Propose implements control.NodeRuntime; the registry tells the reconciler how it ended.
 func (c *controller) Propose(cmd control.Command) error {
-	c.node.registry.enqueueLocked(&change{command: cmd.Append(nil), own: &cmd})
+	r := c.node.registry
+	if r.leads || r.away == nil {
+		r.enqueueLocked(&change{command: cmd.Append(nil), own: &cmd})
+		return nil
+	}
+	if r.leader.Node == 0 {
+		return errNotLeading
+	}
+	c.work.Go(func() {
+		if _, err := r.put(c.life, cmd.Append(nil)); err != nil {
+			r.dropped(cmd)
+		}
+	})
 	return nil
 }
 

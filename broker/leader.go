@@ -59,6 +59,7 @@ func (q *nodeQueue) Role(r raftstore.Role, t raftstore.Term, l raftstore.Leader)
 		q.enthrone(t)
 	}
 	q.turn(nil)
+	q.changed(uint64(q.id))
 }
 
 // turn tells who waits that leadership changed; f, if not nil, changes it.

@@ -42,6 +42,13 @@ type Config struct {
 	Profile bool
 	// MessageMax is the largest message in bytes; 1 GiB if zero.
 	MessageMax int64
+	// Seeds are the nodes that the cluster begins with, the same list on every one of them; one, or three and more.
+	// Without seeds this node is a cluster of its own.
+	Seeds []control.Seed
+	// Number is that of a node which joins a cluster, as it was given by the cluster; the seeds need none.
+	Number raftstore.NodeID
+	// Advertise is the host:port by which others reach this node, if it is no seed and Listen is not.
+	Advertise string
 	// Keep names files of the process in the data directory that are no concern of the store.
 	Keep []string
 	// Log receives what an operator should know; nil is silent.
@@ -53,19 +60,22 @@ type Config struct {
 
 // Node is a running broker node.
 type Node struct {
-	c         Config
-	flusher   *fsync.Flusher
-	store     *wal.Store
-	host      *raftstore.Host
-	listener  *endpoint.Listener
-	registry  *registry
-	router    Router
-	control   *controller
-	admin     *http.Server // nil if there is none
-	adminAddr net.Addr
-	askNode   askNode // of the HTTP side
-	quiet     quiet
-	counters  counters
+	c        Config
+	flusher  *fsync.Flusher
+	store    *wal.Store
+	host     *raftstore.Host
+	listener *endpoint.Listener
+	registry *registry
+	cluster  *cluster // nil without seeds
+	// hostStopped belongs to who opens and closes the node.
+	hostStopped bool
+	router      Router
+	control     *controller
+	admin       *http.Server // nil if there is none
+	adminAddr   net.Addr
+	askNode     askNode // of the HTTP side
+	quiet       quiet
+	counters    counters
 
 	sessions atomic.Uint64   // the last session number given out, above all of earlier lives
 	work     context.Context // ends when the node takes no more work
@@ -107,24 +117,15 @@ func Open(c Config) (_ *Node, err error) {
 	if err := n.openStorage(); err != nil {
 		return nil, err
 	}
-	n.sessions.Store(n.firstSession())
-	if n.c.Identity == nil {
-		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, c.Dir, "node"); err != nil {
-			return nil, err
-		}
-	}
 	if err := n.openControl(); err != nil {
 		return nil, err
 	}
-	n.openQueues()
 	n.control = newController(n)
-	n.registry.reconcile(control.NewReconciler(n.control, control.Options{
-		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: fmt.Sprintf("%x", n.store.Identity().Disk),
-		Incarnation: n.store.Identity().Incarnation,
-	}))
+	n.openQueues()
+	n.registry.reconcile(control.NewReconciler(n.control, n.whoAmI()))
 	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
 		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust, Connections: connectionsMax, OnRefused: n.turnedAway,
-		Nodes: true,
+		Nodes: true, Peers: n.cluster.peers(),
 	})
 	if err != nil {
 		return nil, err
@@ -136,6 +137,7 @@ func Open(c Config) (_ *Node, err error) {
 		cancel()
 		return nil, errors.Join(err, n.listener.Close())
 	}
+	n.cluster.start()
 	n.served.Go(func() { n.accept(ctx) })
 	n.control.start()
 	return n, nil
@@ -169,9 +171,49 @@ func (n *Node) openStorage() error {
 	if err != nil {
 		return err
 	}
-	n.host = raftstore.NewHost(raftstore.HostOptions{Store: n.store, Event: n.groupEvent})
+	n.sessions.Store(n.firstSession())
+	if n.c.Identity == nil {
+		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, n.c.Dir, "node"); err != nil {
+			return err
+		}
+	}
+	if n.cluster, err = newCluster(n); err != nil {
+		return err
+	}
+	o := raftstore.HostOptions{Store: n.store, Event: n.groupEvent, Retired: n.retired}
+	if c := n.cluster; c != nil {
+		o.Node, o.Transport = c.number, c.links
+		n.router, n.askNode = c, c.askNode
+	}
+	n.host = raftstore.NewHost(o)
 	n.host.Start()
 	return nil
+}
+
+// disk is the id of the data directory's disk, as the registry has it.
+func (n *Node) disk() string { return fmt.Sprintf("%x", n.store.Identity().Disk) }
+
+// whoAmI is what the reconciler has to know of this node.
+func (n *Node) whoAmI() control.Options {
+	o := control.Options{
+		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: n.disk(),
+		Incarnation: n.store.Identity().Incarnation,
+	}
+	if c := n.cluster; c != nil {
+		o.Address, o.Admin = c.advertised()
+	}
+	return o
+}
+
+// retired says whether a group was taken down for good, as far as this node's copy of the registry knows.
+func (n *Node) retired(g raftstore.GroupID) bool {
+	r := n.registry
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.GroupRetired(uint64(g))
 }
 
 // firstSession is a number below every session of this life, and above those of earlier ones: the
@@ -205,21 +247,30 @@ func (n *Node) Close() error {
 		n.c.Log.Warn("sessions did not end in time; what they had under way is indeterminate to them")
 	}
 	n.cancel()
-	err = errors.Join(err, n.listener.Close())
 	n.mu.Lock()
 	for c := range n.conns {
 		c.Close()
 	}
 	n.mu.Unlock()
 	n.served.Wait()
-	return errors.Join(err, n.closeStorage())
+	n.handOver() // while the links stand
+	err = errors.Join(err, n.stopHost())
+	n.cluster.close()
+	return errors.Join(err, n.listener.Close(), n.closeStorage())
+}
+
+// stopHost stops the groups, once.
+func (n *Node) stopHost() error {
+	if n.host == nil || n.hostStopped {
+		return nil
+	}
+	n.hostStopped = true
+	return n.host.Stop()
 }
 
 func (n *Node) closeStorage() error {
-	var errs []error
-	if n.host != nil {
-		errs = append(errs, n.host.Stop())
-	}
+	errs := []error{n.stopHost()}
+	n.cluster.close()
 	if n.store != nil {
 		errs = append(errs, n.store.Close())
 	}

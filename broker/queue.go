@@ -20,6 +20,7 @@ type nodeQueue struct {
 	name    string
 	id      raftstore.GroupID
 	log     *slog.Logger
+	owned   bool // has an owner and no group
 	group   raftstore.Group
 	tags    atomic.Uint64
 	changed func(uid uint64) // tells the reconciler; must not block

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"weida/broker/control"
@@ -15,14 +16,14 @@ import (
 
 // This file is the queues of a node: which are open, and how they come and go.
 
-// openQueues opens every queue of the registry, side by side. One that cannot be opened is in trouble and
-// is tried again by the reconciler; the others go on.
+// openQueues opens every queue of the registry that is placed here, side by side. One that cannot be opened is in
+// trouble and is tried again by the reconciler; the others go on.
 func (n *Node) openQueues() {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for _, q := range n.registry.queues() {
-		if q.Status.Destroying {
-			continue // what is left of it goes
+		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) {
+			continue // what is left of it goes, or is elsewhere
 		}
 		turns <- struct{}{}
 		all.Go(func() {
@@ -39,25 +40,45 @@ func (n *Node) openQueues() {
 	all.Wait()
 }
 
-// openQueue opens the queue's group, which is made if no controller has found it made before, and takes
+// gives says whether a replica of the queue that was given up is still to be destroyed: nothing is opened before.
+func (r *registry) gives(q *control.Queue) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.state.RetiredOf(q.Metadata.UID)) > 0
+}
+
+// openQueue opens this node's replica of the queue, which is made if no controller has found it made before, and takes
 // the spec's limits over. A queue that is open stays as it is.
 func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	name := c.Metadata.Name
 	if q := n.lookup(name); q != nil && uint64(q.id) == c.Metadata.UID {
 		return q, nil
 	}
+	row := n.row(&c)
+	if row == nil {
+		return nil, errors.New("no replica of the queue is placed on this node and disk")
+	}
 	q := newNodeQueue(name, raftstore.GroupID(c.Metadata.UID), c.Spec, n.c.Log, n.registry.wake)
-	_, err := n.host.OpenOwner(q.id, q, raftstore.OwnerOptions{
-		Create: c.Status.ObservedGeneration == 0 && c.Metadata.DeletionTimestamp == 0,
-	})
+	q.owned = row.Owner
+	q.closed.Store(c.Metadata.DeletionTimestamp != 0)
+	var err error
+	if row.Owner {
+		_, err = n.host.OpenOwner(q.id, q, raftstore.OwnerOptions{
+			Create: !row.Made && c.Status.ObservedGeneration == 0 && c.Metadata.DeletionTimestamp == 0,
+		})
+	} else {
+		_, err = n.host.OpenReplica(q.id, q, replicaOptions(&c, row))
+	}
 	if errors.Is(err, raftstore.ErrNoSuchGroup) {
-		return nil, fmt.Errorf("the directory %s is missing, though the queue was made here; nothing was made or changed; "+
-			"restore it, or delete the queue: %w", filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(q.id))), err)
+		return nil, &control.Trouble{
+			Reason: "Missing", Lost: !row.Owner,
+			Message: fmt.Sprintf("the directory %s is missing, though the queue was made here; nothing was made or changed; "+
+				"restore it, or delete the queue: %v", filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(q.id))), err),
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	q.closed.Store(c.Metadata.DeletionTimestamp != 0)
 	if err := q.begin(n.firstSession()); err != nil {
 		q.group.Stop()
 		return nil, err
@@ -68,23 +89,64 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	return q, nil
 }
 
-// destroy closes the queue's group and takes its directory away; the deletion is committed.
-func (n *Node) destroy(uid uint64) error {
+// coming is closed when something has changed about a queue whose replica on this node is about to serve: who asks for it
+// is not sent away meanwhile, for the others would send it here. It is nil for any other queue.
+func (n *Node) coming(name string) <-chan struct{} {
+	if n.cluster == nil {
+		return nil
+	}
+	n.registry.mu.Lock()
+	defer n.registry.mu.Unlock()
+	q, ok := n.registry.state.Queue(name)
+	if !ok || q.Metadata.DeletionTimestamp != 0 || n.row(&q) == nil {
+		return nil
+	}
+	return n.registry.moved
+}
+
+// replicaOptions says how a replica begins that is not here yet.
+func replicaOptions(c *control.Queue, row *control.Replica) raftstore.ReplicaOptions {
+	o := raftstore.ReplicaOptions{Self: raftstore.ReplicaID(row.Replica)}
+	if row.Made {
+		return o
+	}
+	o.Genesis = &raftstore.Genesis{Term: 1, Index: 1}
+	for _, f := range c.Status.Founders {
+		o.Genesis.Members = append(o.Genesis.Members, raftstore.Member{
+			Replica: raftstore.ReplicaID(f.Replica), Node: raftstore.NodeID(f.Number),
+		})
+	}
+	if !slices.ContainsFunc(o.Genesis.Members, func(m raftstore.Member) bool { return m.Replica == o.Self }) {
+		o.Genesis.Members = nil // it joined later, and learns
+	}
+	return o
+}
+
+// close stops a queue's replica on this node.
+func (n *Node) close(q *nodeQueue) {
+	q.disconnect()
+	q.group.Stop()
+	n.queuesMu.Lock()
+	defer n.queuesMu.Unlock()
+	if n.queues[q.name] == q {
+		delete(n.queues, q.name)
+	}
+}
+
+// destroy closes this node's replica of a group and takes its directory away; a committed entry has given it up.
+func (n *Node) destroy(group uint64) error {
 	n.queuesMu.RLock()
 	var open *nodeQueue
 	for _, q := range n.queues {
-		if uint64(q.id) == uid {
+		if uint64(q.id) == group {
 			open = q
 		}
 	}
 	n.queuesMu.RUnlock()
 	if open != nil {
-		open.group.Stop()
-		n.queuesMu.Lock()
-		delete(n.queues, open.name)
-		n.queuesMu.Unlock()
+		n.close(open)
 	}
-	return n.store.RemoveLog(raftstore.GroupID(uid))
+	return n.store.RemoveLog(raftstore.GroupID(group))
 }
 
 func (n *Node) lookup(name string) *nodeQueue {

@@ -45,8 +45,11 @@ type registry struct {
 	applied    raftstore.Index
 	// durable is the last entry that outlives every crash: flushed by an owner, committed by a group.
 	durable raftstore.Index
-	news    []news         // guarded by mu; applied entries of which the reconciler has not been told
-	halted  error          // guarded by mu
+	news    []news // guarded by mu; applied entries of which the reconciler has not been told
+	halted  error  // guarded by mu
+	// meet is told of the state when it is another one; nil where there is no other node.
+	meet    func(*control.State)
+	nodesAt uint64         // guarded by mu; version that meet was told of
 	copied  admin.Registry // guarded by mu; as of its version, never changed
 	moved   chan struct{}  // guarded by mu; closed when something has changed
 }
@@ -87,7 +90,9 @@ func (r *registry) reconcile(rec *control.Reconciler) {
 	defer r.mu.Unlock()
 	r.reconciler = rec
 	rec.Load(r.state)
-	rec.Lead(r.state)
+	if r.leads {
+		rec.Lead(r.state)
+	}
 	if r.applied <= r.durable {
 		rec.Step(time.Now().UnixMilli(), r.state) // the node registers before anybody asks for something
 	}
@@ -103,6 +108,10 @@ func (r *registry) step(now int64) int64 {
 		return control.Idle // the bell rings when it is durable
 	}
 	wait := r.reconciler.Step(now, r.state)
+	if nodes := r.nodesAt; r.meet != nil && nodes != r.state.Version() {
+		r.nodesAt = r.state.Version()
+		r.meet(r.state)
+	}
 	r.movedLocked()
 	return wait
 }
@@ -165,6 +174,26 @@ func (r *registry) Moved(m raftstore.Marks) {
 	r.ring()
 }
 
+// wakeAll tells the reconciler that nodes came or went.
+func (r *registry) wakeAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reconciler != nil {
+		r.reconciler.WakeAll()
+		r.ring()
+	}
+}
+
+// dropped tells the reconciler that a command of its own did not get into the log, as far as this node knows.
+func (r *registry) dropped(c control.Command) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reconciler != nil {
+		r.reconciler.Dropped(c)
+		r.ring()
+	}
+}
+
 // Bodies implements raftstore.Holder: the control log has none.
 func (r *registry) Bodies(func(raftstore.BodyRef) bool) {}
 
@@ -195,7 +224,12 @@ func (r *registry) Restore(s raftstore.Source) error {
 	}
 	r.mu.Lock()
 	r.state = state
+	r.news = nil
+	if r.reconciler != nil { // a leader's snapshot
+		r.reconciler.Load(r.state)
+	}
 	r.mu.Unlock()
+	r.ring()
 	return nil
 }
 
@@ -214,6 +248,9 @@ func (n *Node) openControl() error {
 			"nothing was made or changed; restore that directory", n.c.Dir, len(groups), uint64(controlGroup))
 	}
 	n.registry = newRegistry(n.c.Log)
+	if c := n.cluster; c != nil {
+		return c.openControl()
+	}
 	if _, err := n.host.OpenOwner(controlGroup, n.registry, raftstore.OwnerOptions{Create: true}); err != nil {
 		return fmt.Errorf("control log: %w", err)
 	}

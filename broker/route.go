@@ -53,15 +53,29 @@ func (a NodeAddress) redirect(name string, term raftstore.Term) *wire.Error {
 // node is known to lead. While nobody is known to lead, it waits, but no longer than leaderPatience. Neither reads nor
 // deliveries are answered by a replica that does not lead (X-11, T-64).
 func (s *session) find(ctx context.Context, name string) (*nodeQueue, *reign, *wire.Error) {
+	late := time.NewTimer(leaderPatience)
+	defer late.Stop()
 	q, refused := s.queue(name)
+	for refused != nil {
+		coming := s.node.coming(name)
+		if coming == nil {
+			break
+		}
+		select {
+		case <-coming:
+		case <-late.C:
+			return nil, nil, refused
+		case <-ctx.Done():
+			return nil, nil, stopping()
+		}
+		q, refused = s.queue(name)
+	}
 	if refused != nil {
 		if at, ok := s.node.router.Queue(name); ok {
 			return nil, nil, at.redirect(name, 0)
 		}
 		return nil, nil, refused
 	}
-	late := time.NewTimer(leaderPatience)
-	defer late.Stop()
 	for {
 		l := q.leadership()
 		switch {

@@ -21,6 +21,9 @@ func (n *Node) accept(ctx context.Context) {
 		if err != nil {
 			return // closed; what a peer does wrong never ends Accept
 		}
+		if n.cluster.takes(conn) {
+			continue
+		}
 		g, why := n.enter(conn)
 		if why != nil {
 			n.counters.refused(why.Code)

@@ -121,3 +121,9 @@ func readRequest(r io.Reader) ([]byte, error) {
 
 // errCall is the head of a transfer that is a call.
 var errCall = errors.New("peer: a call")
+
+// Reachable says whether a node's link stands now.
+func (l *Links) Reachable(node raftstore.NodeID) bool {
+	k := l.link(node)
+	return k != nil && k.pair.Load() != nil
+}

@@ -1,0 +1,185 @@
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"weida/broker"
+	"weida/broker/client"
+	"weida/broker/control"
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+	"weida/fsync"
+)
+
+// patience bounds a hang and decides nothing else.
+const clusterPatience = 90 * time.Second
+
+// clusterRig is some nodes of one cluster in this process, each on a directory of its own, over real QUIC.
+type clusterRig struct {
+	t       *testing.T
+	ctx     context.Context
+	dir     string
+	configs []broker.Config
+	nodes   []*broker.Node // nil: stopped
+	key     *endpoint.Identity
+	trust   *endpoint.Trust
+}
+
+func newCluster(t *testing.T, n int) *clusterRig {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
+	t.Cleanup(cancel)
+	r := &clusterRig{t: t, ctx: ctx, dir: t.TempDir(), nodes: make([]*broker.Node, n)}
+	r.key = r.identity("client")
+	var seeds []control.Seed
+	keys := make(map[endpoint.Fingerprint]endpoint.Role)
+	for i := range n {
+		name := fmt.Sprintf("n%d", i+1)
+		id := r.identity(name)
+		keys[id.Fingerprint()] = endpoint.RoleNode
+		addr := freeAddr(t)
+		seeds = append(seeds, control.Seed{Name: name, Fingerprint: id.Fingerprint().String(), Address: addr})
+		r.configs = append(r.configs, broker.Config{
+			Dir: filepath.Join(r.dir, "data-"+name), Listen: addr, Identity: id, Name: name,
+			Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{r.key.Fingerprint(): endpoint.RoleClient}),
+			Log:   logger(t, name),
+		})
+	}
+	r.trust = endpoint.NewTrust(keys)
+	for i := range r.configs {
+		r.configs[i].Seeds = seeds
+		r.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range r.nodes {
+			r.stop(i)
+		}
+	})
+	return r
+}
+
+// freeAddr is an address on loopback that nobody listened on a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	return c.LocalAddr().String()
+}
+
+// logger writes to the test's output where WEIDA_LOG is set.
+func logger(t *testing.T, name string) *slog.Logger {
+	if os.Getenv("WEIDA_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name)
+}
+
+func (r *clusterRig) identity(name string) *endpoint.Identity {
+	r.t.Helper()
+	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), r.dir, name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return id
+}
+
+func (r *clusterRig) start(i int) {
+	r.t.Helper()
+	node, err := broker.Open(r.configs[i])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.nodes[i] = node
+}
+
+func (r *clusterRig) stop(i int) {
+	if r.nodes[i] == nil {
+		return
+	}
+	if err := r.nodes[i].Close(); err != nil {
+		r.t.Error(err)
+	}
+	r.nodes[i] = nil
+}
+
+// any is a node that runs.
+func (r *clusterRig) any() *broker.Node {
+	for _, n := range r.nodes {
+		if n != nil {
+			return n
+		}
+	}
+	r.t.Fatal("no node runs")
+	return nil
+}
+
+func (r *clusterRig) make(name string, spec control.QueueSpec) {
+	r.t.Helper()
+	if err := r.any().MakeQueue(r.ctx, name, spec); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// client knows all nodes.
+func (r *clusterRig) client() *client.Client {
+	r.t.Helper()
+	var addrs []string
+	for _, c := range r.configs {
+		addrs = append(addrs, c.Listen)
+	}
+	c, err := client.Dial(r.ctx, client.Options{Addrs: addrs, Identity: r.key, Trust: r.trust})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.Close)
+	return c
+}
+
+// Three nodes: a queue of factor 3 confirms with the replicas that hold the message, flushed, and gives it back.
+func TestThreeNodes(t *testing.T) {
+	r := newCluster(t, 3)
+	r.make("q", control.QueueSpec{Replicas: 3})
+	c := r.client()
+	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{Want: wire.Want(wire.Replicated(3, wire.Flushed))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		res, err := p.Publish(r.ctx, client.Message{Bytes: fmt.Appendf(nil, "message %d", i)})
+		if err != nil || res.Outcome != client.OK || res.Evidence != wire.Replicated(3, wire.Flushed) {
+			t.Fatalf("message %d: %+v, %v", i, res, err)
+		}
+	}
+	k, err := c.Consumer(r.ctx, "q", client.ConsumerOptions{Subscription: "s", Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for d, err := range k.Deliveries(r.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(d.Body())
+		if want := fmt.Sprintf("message %d", n); err != nil || string(b) != want {
+			t.Fatalf("%q, want %q: %v", b, want, err)
+		}
+		if err := d.Accept(r.ctx); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 100 {
+		t.Fatalf("%d messages came back", n)
+	}
+}

@@ -1,0 +1,155 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weida/broker/control"
+	"weida/raftstore"
+)
+
+// This file is what the reconciler sees and asks of consensus groups.
+
+// caughtUpTicks is how long ago a member may have been at the end of the log, or have answered, to count as there.
+const caughtUpTicks = 20
+
+// Group implements control.NodeRuntime.
+func (c *controller) Group(k control.Queue) (control.Group, error) {
+	q := c.node.serving(k)
+	if q == nil {
+		return control.Group{}, errors.New("the queue is not open here")
+	}
+	g := groupOf(q.group.Status())
+	g.Serves = g.Serves && q.leadership().reign != nil
+	return g, q.group.Status().ReadOnly
+}
+
+// groupOf is a group's status as the reconciler sees it.
+func groupOf(s raftstore.Status) control.Group {
+	rep := s.Replication
+	if rep == nil {
+		return control.Group{Serves: true}
+	}
+	g := control.Group{
+		Serves:   s.Role == raftstore.LeaderRole,
+		Changing: rep.Joint || !slices.Equal(rep.Committed, rep.Current),
+	}
+	for _, m := range rep.Committed {
+		row := control.Member{Replica: uint64(m.Replica), Number: uint64(m.Node), Learner: m.Learner}
+		for _, p := range rep.Progress {
+			if p.Replica != m.Replica {
+				continue
+			}
+			self := p.Replica == rep.Self
+			row.Held = self || p.Match > 0
+			row.CaughtUp = self || within(p.CaughtUpTicks) && within(p.HeardTicks)
+		}
+		g.Members = append(g.Members, row)
+	}
+	return g
+}
+
+func within(ticks int64) bool { return ticks >= 0 && ticks <= caughtUpTicks }
+
+// Reconfigure implements control.NodeRuntime.
+func (c *controller) Reconfigure(k control.Queue, want []control.Replica) error {
+	q := c.node.serving(k)
+	if q == nil {
+		return errors.New("the queue is not open here")
+	}
+	return pending(q.group.Reconfigure(raftstore.Change{Members: members(want)}))
+}
+
+// Transfer implements control.NodeRuntime.
+func (c *controller) Transfer(k control.Queue, to control.Replica) error {
+	q := c.node.serving(k)
+	if q == nil {
+		return errors.New("the queue is not open here")
+	}
+	return q.group.Reconfigure(raftstore.Change{TransferTo: raftstore.ReplicaID(to.Replica)})
+}
+
+// pending is nil where a change is under way already: it is asked for again when that is over.
+func pending(err error) error {
+	if errors.Is(err, raftstore.ErrChangePending) {
+		return nil
+	}
+	return err
+}
+
+// SetAside implements control.NodeRuntime.
+func (c *controller) SetAside(k control.Queue, r control.Replica) (bool, error) {
+	return false, fmt.Errorf("replica %d of queue %q is lost here; its data is in the way of another one, and stays",
+		r.Replica, k.Metadata.Name)
+}
+
+// Reachable implements control.LeaderRuntime.
+func (c *controller) Reachable(number uint64) bool {
+	l := c.node.cluster
+	return l == nil || uint64(l.number) == number || l.links.Reachable(raftstore.NodeID(number))
+}
+
+// ControlGroup implements control.LeaderRuntime.
+func (c *controller) ControlGroup() (control.Group, error) {
+	s := c.node.registry.group.Status()
+	g := groupOf(s)
+	if s.Replication == nil { // its one owner is all the members there are
+		for _, p := range c.node.registry.state.Cluster().Replicas {
+			g.Members = append(g.Members, control.Member{
+				Replica: p.Replica, Number: p.Number, Learner: p.Learner, CaughtUp: true, Held: true,
+			})
+		}
+	}
+	return g, s.ReadOnly
+}
+
+// ReconfigureControl implements control.LeaderRuntime.
+func (c *controller) ReconfigureControl(want []control.Replica) error {
+	if c.node.cluster == nil {
+		return errors.New("this node was started without seeds and is a cluster of its own; start it with seeds to add others")
+	}
+	return pending(c.node.registry.group.Reconfigure(raftstore.Change{Members: members(want)}))
+}
+
+// handOver asks the groups that this node leads to be led by others, and waits a moment for that: who stops in order
+// makes nobody wait for an election (W-48).
+func (n *Node) handOver() {
+	if n.cluster == nil {
+		return
+	}
+	led := []raftstore.Group{n.registry.group}
+	n.queuesMu.RLock()
+	for _, q := range n.queues {
+		if !q.owned {
+			led = append(led, q.group)
+		}
+	}
+	n.queuesMu.RUnlock()
+	for deadline := time.Now().Add(handOverPatience); len(led) > 0 && time.Now().Before(deadline); {
+		led = slices.DeleteFunc(led, func(g raftstore.Group) bool { return !passOn(g) })
+		if len(led) > 0 {
+			time.Sleep(handOverPause)
+		}
+	}
+}
+
+// passOn asks a group's best follower to lead, and says whether there is something to wait for.
+func passOn(g raftstore.Group) bool {
+	s := g.Status()
+	if s.Role != raftstore.LeaderRole || s.Replication == nil {
+		return false
+	}
+	var best raftstore.Progress
+	for _, p := range s.Replication.Progress {
+		if p.Replica != s.Replication.Self && !p.Learner && within(p.HeardTicks) && p.Match >= best.Match {
+			best = p
+		}
+	}
+	if best.Replica == 0 {
+		return false
+	}
+	err := g.Reconfigure(raftstore.Change{TransferTo: best.Replica})
+	return err == nil || errors.Is(err, raftstore.ErrChangePending)
+}
