@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker/client"
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/fsync"
 )
@@ -248,4 +249,13 @@ func (n *nodeFile) seeds() error {
 		return fmt.Errorf("seeds: this node, %q, is not among them", n.Name)
 	}
 	return nil
+}
+
+// cluster is the nodes that the cluster begins with.
+func (n *nodeFile) cluster() []control.Seed {
+	var list []control.Seed
+	for _, s := range n.Seeds {
+		list = append(list, control.Seed{Name: s.Name, Address: s.Address, Fingerprint: s.Fingerprint})
+	}
+	return list
 }
