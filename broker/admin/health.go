@@ -17,13 +17,36 @@ type HealthBody struct {
 	Problems []Problem `json:"problems"`
 }
 
+// health is the node's own judgement, and what only shows between two looks: groups that commit nothing of what waits.
+func (h *handler) health() Health {
+	health := h.node.Health()
+	local := h.node.Local()
+	h.stalls.note(&local)
+	for i := range local.Groups {
+		g := &local.Groups[i]
+		if g.StalledMS < stalledMax {
+			continue
+		}
+		name := "the control log"
+		if g.Queue != "" {
+			name = "queue " + g.Queue
+		}
+		health.Ready = append(health.Ready, Problem{
+			Object: name, What: fmt.Sprintf("%d proposals wait and nothing was committed for %d ms", g.Waiting, g.StalledMS),
+			Effect: "what waits is not confirmed; what was confirmed stands",
+			Remedy: "look at its voters with `weida quorum describe`, and bring back those that do not answer",
+		})
+	}
+	return health
+}
+
 func (h *handler) livez(w http.ResponseWriter, c *call) error {
-	return answerHealth(w, c, h.node.Health().Alive)
+	return answerHealth(w, c, h.health().Alive)
 }
 
 // readyz shows what keeps traffic away; a node that has to be restarted is not ready either.
 func (h *handler) readyz(w http.ResponseWriter, c *call) error {
-	health := h.node.Health()
+	health := h.health()
 	return answerHealth(w, c, append(append([]Problem(nil), health.Alive...), health.Ready...))
 }
 
@@ -127,7 +150,7 @@ func (s *Sums) add(l Live) {
 }
 
 func (h *handler) status(w http.ResponseWriter, _ *call) error {
-	reg, health := h.node.Registry(), h.node.Health()
+	reg, health := h.node.Registry(), h.health()
 	s := Status{
 		Node: h.o.Node, Version: h.o.Version, ResourceVersion: reg.Version,
 		Alive: first(health.Alive), Ready: first(health.Ready),

@@ -42,6 +42,33 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A group that has something waiting and commits nothing is no longer healthy, whatever the node says.
+func TestHealthIsProgress(t *testing.T) {
+	r := newRig(t, Options{})
+	look := func(at int64, committed uint64) int {
+		r.local = Facts{At: at, Groups: []Group{{ID: 7, Queue: "a", Role: RoleLeader, Waiting: 3, Committed: committed}}}
+		return r.do("GET", "/readyz", "").status
+	}
+	for i, row := range []struct {
+		at        int64
+		committed uint64
+		want      int
+	}{
+		{1000, 5, http.StatusOK}, {1000 + stalledMax - 1, 5, http.StatusOK}, {1000 + stalledMax, 5, 503}, {9000, 5, 503},
+		{9100, 6, http.StatusOK}, {9200, 7, http.StatusOK},
+	} {
+		if got := look(row.at, row.committed); got != row.want {
+			t.Errorf("look %d: %d, want %d", i, got, row.want)
+		}
+	}
+	look(10_000, 7)
+	look(20_000, 7)
+	a := r.want(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	if want := "queue a: 3 proposals wait and nothing was committed for 10800 ms\n"; string(a.body) != want {
+		t.Errorf("told %q, want %q", a.body, want)
+	}
+}
+
 // Many problems are counted, not listed, until somebody asks.
 func TestHealthIsBounded(t *testing.T) {
 	r := newRig(t, Options{})

@@ -156,7 +156,7 @@ func (e emit) histogram(name string, h Histogram) {
 func sumsOf(h *handler) func(emit) {
 	var t tally
 	return func(e emit) {
-		reg, health := h.node.Registry(), h.node.Health()
+		reg, health := h.node.Registry(), h.health()
 		v := h.o.Version
 		e.put("weida_build_info", 1, h.o.Node, v.Version, v.Commit)
 		e.count("weida_health_problems", uint64(len(health.Alive)), "alive")

@@ -96,7 +96,7 @@ function note(q) {
   if (q.live && q.live.trouble) return q.live.trouble;
   const c = (q.status.conditions || [])[0];
   if (c) return c.reason + ": " + c.message;
-  return q.live ? "" : "not served by this node";
+  return q.live ? "" : "the node that leads it did not answer";
 }
 
 function queueRow(q, seconds_) {
@@ -106,7 +106,8 @@ function queueRow(q, seconds_) {
   name.scope = "row";
   const rose = l && was ? since(l.in, was.in) : null;
   const n = (v) => make("td", v, "n");
-  tr.append(name, make("td", q.status.phase, q.status.phase === "Ready" ? "good" : "bad"));
+  tr.append(name, make("td", q.status.phase, q.status.phase === "Ready" ? "good" : "bad"),
+    make("td", q.status.leader || "–"));
   // A number of a queue is there only where the queue is served.
   if (l) {
     tr.append(n(count(l.ready)), n(count(l.unsettled)), n(rate(rose === null || !seconds_ ? null : rose / seconds_)),
