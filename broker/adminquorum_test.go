@@ -64,9 +64,10 @@ func voterIDs(list []admin.ReplicaState) string {
 	return fmt.Sprint(ids)
 }
 
-// Over real replicas: only the leader answers for its group, and the others name it; current and committed are one
-// in a steady state; a change that nobody has committed is in the current members and not in the committed ones
-// a node may not be stopped meanwhile, and taken back it never was in the committed ones.
+// Over real replicas: only the leader answers for its group, and the others name it; current and committed are
+// one in a steady state; a change that nobody has committed is in the current members and not in the committed
+// ones, a node may not be stopped meanwhile, and taken back it never was in the committed ones
+//
 func TestQuorumOfReplicas(t *testing.T) {
 	tr := newTrio(t)
 	l := tr.leader()
@@ -90,7 +91,8 @@ func TestQuorumOfReplicas(t *testing.T) {
 	// The leader is alone, and does not know it yet.
 	tr.net.cut(raftstore.NodeID(l + 1))
 	group := tr.seats[l].q.group
-	members := append(slices.Clone(group.Status().Replication.Current), raftstore.Member{Replica: 9, Node: 4, Learner: true})
+	members := slices.Clone(group.Status().Replication.Current)
+	members = append(members, raftstore.Member{Replica: 9, Node: 4, Learner: true})
 	if err := group.Reconfigure(raftstore.Change{Members: members}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,8 @@ func TestQuorumOfReplicas(t *testing.T) {
 		return len(r.Current) == 4 && len(r.Committed) == 3
 	})
 	res := tr.look(l).Describe([]string{farGroup})
-	if g := res.Groups[0]; g.ErrorCode == 0 && (voterIDs(g.Observers) != "[4]" || voterIDs(g.CommittedVoters) != "[1 2 3]") {
+	g := res.Groups[0]
+	if g.ErrorCode == 0 && (voterIDs(g.Observers) != "[4]" || voterIDs(g.CommittedVoters) != "[1 2 3]") {
 		t.Errorf("a pending change is told as %+v", g)
 	}
 	if v := tr.look(l).CanStop(uint64((l+1)%3 + 1)); canStopFar(v) {
