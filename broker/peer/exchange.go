@@ -74,6 +74,7 @@ type exchanges struct {
 	p        *pair
 	budget   int // exchanges on their way
 	bytesMax int // of the window that may be taken before no exchange begins
+	groups   int // that may have numbers
 
 	mu      sync.Mutex
 	dead    bool                         // guarded by mu
@@ -89,6 +90,10 @@ func (e *exchanges) open(p *pair, h *hello) {
 	e.p = p
 	e.budget = min(p.link.links.o.RaftStreams, int(h.streams))
 	e.bytesMax = int(h.window / 3)
+	e.groups = groupsMax
+	if n := p.link.links.o.hooks.groups; n > 0 {
+		e.groups = n
+	}
 	e.numbers = make(map[raftstore.GroupID]uint64)
 }
 
@@ -206,7 +211,7 @@ func (e *exchanges) take() (list []*batch, size int) {
 		be.PutUint32(list[0].buf[4:], uint32(size))
 	}
 	e.bytes += min(size, endpoint.PeerStreamWindow)
-	if len(e.numbers) > groupsMax {
+	if len(e.numbers) > e.groups {
 		e.p.link.links.work.Go(func() { e.p.fail(Renewed) })
 	}
 	return list, size

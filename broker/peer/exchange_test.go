@@ -247,3 +247,25 @@ func TestConnectionsDoNotGrowWithGroups(t *testing.T) {
 		t.Errorf("the larger fingerprint dialled %d times", s.Dials)
 	}
 }
+
+// The numbers of groups do not gather for ever: a connection that has seen too many groups is made anew.
+func TestNumbersBeginAnew(t *testing.T) {
+	r := newRig(t, 2, func(o *Options) { o.hooks.groups = 10 })
+	a, b := r.nodes[0], r.nodes[1]
+	r.meet()
+	for g := range 10 {
+		a.links.Raft(2, 0, []raftstore.Frame{frame(g+1, "x")})
+	}
+	b.got.until(t, "10 groups", func() bool { return b.got.count == 10 })
+	if s := a.stats(b); s.Dials != 1 {
+		t.Errorf("%d attempts for 10 groups", s.Dials)
+	}
+	a.links.Raft(2, 0, []raftstore.Frame{frame(11, "one too many")})
+	for _, n := range []*node{a, b} {
+		other := fmt.Sprint(3 - n.o.Node)
+		n.got.await(t, "down "+other)
+		n.got.await(t, "up "+other+" in 1")
+	}
+	a.links.Raft(2, 0, []raftstore.Frame{frame(1, "y")})
+	b.got.until(t, "a frame", func() bool { return slices.Contains(b.got.frames[1], "y") })
+}

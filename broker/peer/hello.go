@@ -40,8 +40,8 @@ type hello struct {
 
 var be = binary.BigEndian
 
-func (h *hello) append(b []byte) []byte {
-	b = be.AppendUint32(b, helloMagic)
+func (h *hello) encode() []byte {
+	b := be.AppendUint32(make([]byte, 0, helloLen), helloMagic)
 	b = append(b, h.cluster[:]...)
 	b = be.AppendUint64(b, uint64(h.from))
 	b = be.AppendUint64(b, uint64(h.to))
@@ -124,7 +124,7 @@ func (l *Links) exchangeHellos(c *endpoint.Conn, k *link, attempt uint64) (h hel
 		return h, err
 	}
 	own := l.mine(k.id, attempt, c.Share())
-	if _, err := s.Write(own.append(nil)); err != nil {
+	if _, err := s.Write(own.encode()); err != nil {
 		return h, err
 	}
 	if h, err = readHello(s, true); err != nil {
@@ -166,7 +166,7 @@ func (l *Links) answerHello(c *endpoint.Conn, k *link) (h hello, err error) {
 		return h, k.refusal(c, DialBack)
 	}
 	own := l.mine(k.id, h.attempt, c.Share())
-	if _, err := s.Write(own.append(nil)); err != nil {
+	if _, err := s.Write(own.encode()); err != nil {
 		return h, err
 	}
 	if err := s.Close(); err != nil {

@@ -51,7 +51,7 @@ func (s *stranger) greet(to *node, protocol string, h hello) (*endpoint.Conn, he
 	if err != nil {
 		return nil, hello{}, err
 	}
-	if _, err = st.Write(h.append(nil)); err != nil {
+	if _, err = st.Write(h.encode()); err != nil {
 		return nil, hello{}, err
 	}
 	got, err := readHello(st, true)

@@ -80,6 +80,8 @@ type hooks struct {
 	exchange func(nth int)
 	// parsed is called when an exchange was read and before its frames are handed over.
 	parsed func()
+	// groups is how many groups have numbers on a connection; groupsMax if zero.
+	groups int
 }
 
 // Clock tells the time and wakes.
