@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -29,6 +30,8 @@ type history struct {
 	watched   map[*kv]map[uint64]bool
 	proofs    int
 	changes   int
+	// long: bodies of all sizes, and logs that are trimmed (see supplyhistory_test.go).
+	long bool
 }
 
 // TestReplicaHistory runs random histories of three or five replicas, with proposals, lost, reordered and cut messages,
@@ -37,16 +40,18 @@ type history struct {
 // when the faults end the group goes on.
 //
 // WEIDA_RUNS sets the number of histories, WEIDA_SEED replays one.
-func TestReplicaHistory(t *testing.T) {
+func TestReplicaHistory(t *testing.T) { histories(t, 12, runHistory) }
+
+// histories runs some, by default so many.
+func histories(t *testing.T, runs int, run func(*testing.T, uint64)) {
 	if s := os.Getenv("WEIDA_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		runHistory(t, seed)
+		run(t, seed)
 		return
 	}
-	runs := 12
 	if s := os.Getenv("WEIDA_RUNS"); s != "" {
 		var err error
 		if runs, err = strconv.Atoi(s); err != nil {
@@ -56,7 +61,7 @@ func TestReplicaHistory(t *testing.T) {
 	first := rand.Uint64() >> 16
 	t.Logf("seeds %d to %d", first, first+uint64(runs)-1)
 	for i := range uint64(runs) {
-		t.Run(fmt.Sprint(first+i), func(t *testing.T) { runHistory(t, first+i) })
+		t.Run(fmt.Sprint(first+i), func(t *testing.T) { run(t, first+i) })
 		if t.Failed() {
 			return
 		}
@@ -103,9 +108,9 @@ func (h *history) serve(nd *node) {
 		}
 		h.entries[i] = now
 	}
-	at := 0 // what was replayed at opening
+	at := 0 // what was replayed at opening, behind a snapshot
 	if len(m.entries) > 0 {
-		at = m.upTo[m.entries[0]-1] // behind a snapshot
+		at = m.upTo[m.entries[0]-1]
 	}
 	for _, i := range m.entries {
 		end := m.upTo[i]
@@ -145,10 +150,7 @@ func (c *cluster) prove(nd *node, now Marks) {
 			continue
 		}
 		term, err := c.group(nd, 1).log.Term(i)
-		if errors.Is(err, wal.ErrTrimmed) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, wal.ErrTrimmed) { // then it is committed, and only one can stand there
 			c.t.Errorf("node %d: entry %d of which %d hold it: %v", nd.id, i, k, err)
 			continue
 		}
@@ -186,11 +188,9 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 		c.t.Errorf("node %d after a power cut: %v", nd.id, err)
 		return false
 	}
-	if log.Recovered().Snapshot.Index >= m.Index {
-		return true
-	}
-	term, err := log.Term(m.Index)
-	if err != nil || term != m.Term {
+	switch term, err := log.Term(m.Index); {
+	case errors.Is(err, wal.ErrTrimmed): // a snapshot has taken its place
+	case err != nil || m.Term != 0 && term != m.Term:
 		return false
 	}
 	for i := log.First(); i <= m.Index; {
@@ -204,11 +204,7 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 				continue
 			}
 			if err := segment.EachCommit(e.Data, func(b segment.Commit) error {
-				ok, err := log.Holds(b) // or a tombstone: it is settled where others hold it
-				if err == nil && !ok {
-					err = wal.ErrAbsent
-				}
-				return err
+				return onDisk(log, b)
 			}); err != nil {
 				c.t.Errorf("node %d after a power cut, entry %d: %v", nd.id, e.Index, err)
 				return false
@@ -216,7 +212,22 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 		}
 		i += Index(len(list))
 	}
-	return true
+	return c.snapshotHolds(nd, log)
+}
+
+// onDisk says what is wrong with a body that an entry names: nothing if it, or a tombstone for it, is there.
+func onDisk(log *wal.Log, b segment.Commit) error {
+	r, err := log.OpenBody(b)
+	if errors.Is(err, wal.ErrAbsent) {
+		if ok, herr := log.Holds(b); ok || herr != nil {
+			return herr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
 }
 
 // act does one random thing.
@@ -298,6 +309,10 @@ func (h *history) proposeSome() {
 		return
 	}
 	m := nd.kvs[h.g]
+	if h.long {
+		h.proposeLong(m)
+		return
+	}
 	var items []Item
 	for range 1 + h.rng.IntN(4) {
 		h.unique++

@@ -88,6 +88,7 @@ type roomNeed struct {
 	index   Index // of the entry, the lowest that asked; or of the snapshot
 	body    segment.Commit
 	loose   bool   // of a snapshot that is being installed, in no entry: an inline one has no length and no digest
+	whom    NodeID // was asked last
 	since   uint64 // tick of the first asking
 	touched uint64 // tick of the last
 	asked   bool
@@ -161,9 +162,14 @@ func (r *room) claim(it *roomItem, i Index, c segment.Commit) bool {
 }
 
 // want asks for a body that no entry names: a snapshot, as of index i, holds it. It is asked for at once, as long as it is
-// wanted again and again.
+// wanted again and again. What came by itself does not count: no commit record proves an inline one here, so that it has
+// to come from a node that was asked and has it on its disk, which is trusted as the snapshot is.
 func (r *room) want(i Index, c segment.Commit) {
 	it := r.items[c.Ref]
+	if it != nil && it.need == nil && it.inline {
+		r.remove(it)
+		it = nil
+	}
 	if it == nil {
 		it = &roomItem{ref: c.Ref, came: r.tick}
 		r.items[c.Ref] = it
@@ -284,7 +290,7 @@ func (r *room) put(it *roomItem) bool {
 	if old == nil && it.ref.Term < r.floor || old != nil && old.arrived() {
 		return false
 	}
-	if old != nil && !it.proves(old.need.body) && !(old.need.loose && it.inline && !old.need.body.Large) {
+	if old != nil && !it.proves(old.need.body) && !old.need.vouched(it) {
 		r.wrong[it.from]++
 		r.putAbsent(it.ref)
 		return false
@@ -307,6 +313,11 @@ func (r *room) put(it *roomItem) bool {
 		r.files++
 	}
 	return true
+}
+
+// vouched says whether an inline body of a snapshot comes from whom it was asked.
+func (n *roomNeed) vouched(it *roomItem) bool {
+	return n.loose && it.inline && !n.body.Large && it.from == n.whom
 }
 
 // makeRoom drops what is worth less than the item until there is room for it. It is false if nothing is.

@@ -66,7 +66,7 @@ func (r *room) asks(leader NodeID, others []NodeID) []ask {
 			return list
 		}
 		n.turn++
-		n.asked, n.next = true, r.tick+roomAskAgain
+		n.asked, n.whom, n.next = true, to, r.tick+roomAskAgain
 		if n.body.Large {
 			n.next = r.tick + roomAskLargeAgain
 		} else {
