@@ -19,7 +19,11 @@ type owed struct {
 	need Index // 0: no entry
 	hard uint64
 	list []*raftpb.Message
+	at   int64 // tick at which it was written
 }
+
+// stalled reports whether the oldest answer has waited since before a tick.
+func (a *answers) stalled(since int64) bool { return len(a.list) > 0 && a.list[0].at < since }
 
 func (a *answers) push(one owed) { a.list = append(a.list, one) }
 

@@ -149,6 +149,17 @@ func (r *replica) firstUp(but NodeID) bool {
 	return false
 }
 
+// yield hands the leadership over when the disk has stalled: a leader whose flushes do not end applies nothing, while
+// its heartbeats keep everybody else from leading.
+func (r *replica) yield() {
+	if !r.leads() || !r.answers.stalled(r.now-int64(r.host.o.ElectionTicks)) || r.transferring() || off.yield {
+		return
+	}
+	if next := r.successor(); next != 0 {
+		r.guard(func() { r.node.TransferLeader(uint64(next)) })
+	}
+}
+
 // campaignSoon calls the election that the loss of a node called for.
 func (r *replica) campaignSoon(n int) {
 	if r.campaign == 0 {

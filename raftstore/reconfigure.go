@@ -166,8 +166,8 @@ func (r *replica) begins(c *Change, p *plan) bool {
 }
 
 // leaveJoint ends a joint step, whoever began it. Only a leader that stays does it: one that goes would leave behind
-// voters that do not know that the step is over, and need its vote, while it may not be elected any more and its log may
-// be longer than theirs. So it hands over first.
+// voters that do not know that the step is over, and need its vote, while it may not be elected any more and its log
+// may be longer than theirs. So it hands over first.
 func (r *replica) leaveJoint(p *plan) {
 	if !r.conf.joint() || !r.leads() || len(r.changes) > 0 || len(r.held) > 0 || r.halted != nil {
 		return
@@ -186,12 +186,13 @@ func (r *replica) leaveJoint(p *plan) {
 	r.ready(p)
 }
 
-// successor is the voter of the configuration to come that has most and whose node is up; 0 if there is none.
+// successor is the other voter of the configuration, or of that to come, that has most and whose node is up; 0 if there
+// is none.
 func (r *replica) successor() (best ReplicaID) {
 	most := Index(0)
 	r.progress(func(id ReplicaID, pr *tracker.Progress) {
 		m, ok := r.conf.find(id)
-		if !ok || !slices.Contains(r.conf.state.Voters, id) {
+		if !ok || id == r.rid || !slices.Contains(r.conf.state.Voters, id) {
 			return
 		}
 		if _, up := r.host.epochOf(m.Node); up && (best == 0 || Index(pr.Match) > most) {
@@ -229,6 +230,9 @@ func (r *replica) publishReplication() {
 		rep.Progress = r.progressRows(rep)
 	}
 	role := r.toldTo.role
+	if r.halted != nil {
+		role, rep.Leader = Follower, Leader{}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Group, r.status.Role, r.status.Replication = r.id, role, rep

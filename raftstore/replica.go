@@ -56,6 +56,7 @@ type replica struct {
 	parked   bool
 	removed  bool // an applied configuration is without this replica
 	hushed   bool // the group is quiet: not ticked
+	left     bool // the others were told that this replica falls silent
 	calmed   int  // ticks for which raft was not ticked, before the quiet
 	mute     bool // answers to heartbeats are not sent
 	campaign int  // ticks until an election is called for; 0: none is
@@ -153,10 +154,34 @@ func (r *replica) guard(call func()) (ok bool) {
 
 // onHalt ends the part of this replica in its group: what raft holds is not used any more.
 func (r *replica) onHalt() {
+	r.goodbye()
 	r.resign()
 	r.mail.close()
 	r.gate.clear()
 	r.supply.close()
+}
+
+// goodbye tells the others that this leader is about to fall silent, once: the one that has most is to call an
+// election, and the rest, who may be quiet, wake. That is a hint; without it they notice as always.
+func (r *replica) goodbye() {
+	if r.soft.RaftState != raft.StateLeader || r.left || off.goodbye {
+		return
+	}
+	r.left = true
+	next := r.successor()
+	for _, m := range r.conf.members {
+		if m.Replica == r.rid {
+			continue
+		}
+		kind := raftpb.MsgHeartbeat
+		if m.Replica == next {
+			kind = raftpb.MsgTimeoutNow
+		}
+		bye := &raftpb.Message{
+			Type: kind.Enum(), From: new(uint64(r.rid)), To: new(uint64(m.Replica)), Term: new(uint64(r.term)),
+		}
+		r.send(m.Node, func(dst []byte) []byte { return appendMessage(dst, bye) })
+	}
 }
 
 // resign ends the leadership: what waits was not given an entry.

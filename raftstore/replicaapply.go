@@ -116,6 +116,10 @@ func (r *replica) tellRole() {
 
 // moved is step 7.
 func (r *replica) moved() {
+	if r.halted != nil { // in this round, maybe
+		r.loseHeld(r.halted)
+		r.refuseAll(r.halted)
+	}
 	if r.halted == nil && !r.closed() {
 		r.tellRole()
 		r.marks.Term = r.term
@@ -172,8 +176,8 @@ func (r *replica) tick(n int) bool {
 		return false
 	}
 	r.rest += n
-	busy := r.task != noTask || r.supply.busy() || r.hard.running != 0 || r.stopping || r.flushing || r.next < len(r.pending) ||
-		len(r.held) > 0 || len(r.answers.list) > 0
+	busy := r.task != noTask || r.supply.busy() || r.hard.running != 0 || r.stopping || r.flushing ||
+		r.next < len(r.pending) || len(r.held) > 0 || len(r.answers.list) > 0
 	if !busy && !r.parked && r.rest > r.host.o.ParkTicks {
 		r.parked = r.park()
 	}

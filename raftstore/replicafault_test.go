@@ -33,6 +33,8 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"firstEntry", "TestFirstEntry"},
 		{"commitOnly", "TestCommitOnly"},
 		{"handOver", "TestLeaderHandsOver"},
+		{"yield", "TestStalledLeaderYields"},
+		{"goodbye", "TestPoisonedLeader"},
 		{"forgetLeader", "TestQuietLeaderDies"},
 		{"quietEqual", "TestLateQuiet"},
 		{"tombstones", "TestTombstones"},
@@ -58,7 +60,8 @@ func init() {
 	for name, rule := range map[string]*bool{
 		"answersWait": &off.answersWait, "truncatedAnswers": &off.truncatedAnswers, "hardWait": &off.hardWait,
 		"gate": &off.gate, "incarnation": &off.incarnation, "firstEntry": &off.firstEntry,
-		"commitOnly": &off.commitOnly, "handOver": &off.handOver, "forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
+		"commitOnly": &off.commitOnly, "handOver": &off.handOver, "yield": &off.yield, "goodbye": &off.goodbye,
+		"forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
 		"tombstones": &off.tombstones, "bodyProof": &off.bodyProof,
 		"installBodies": &off.installBodies, "installFlush": &off.installFlush,
 	} {

@@ -19,7 +19,7 @@ import (
 //  3. Role, Moved; then the group is on its shard, and a group with one voter elects it.
 //
 // All of it runs on the caller's goroutine; open many groups from many goroutines. Errors: ErrOpen, ErrNoSuchGroup,
-// ErrStopped, errors about the genesis; a log that is corrupt or of another version is refused as its own
+// ErrStopped, ErrNotMember, errors about the genesis; a log that is corrupt or of another version is refused as its own
 // *segment.CorruptError or *segment.VersionError, and no other group is affected.
 func (h *Host) OpenReplica(g GroupID, m Machine, o ReplicaOptions) (Group, error) {
 	if h.o.Transport == nil {
@@ -110,6 +110,9 @@ func (r *replica) start(g *Genesis) error {
 	}
 	if err := r.replay(); err != nil {
 		return err
+	}
+	if _, ok := r.nodeOf(r.rid); !ok && len(r.conf.members) > 0 {
+		return fmt.Errorf("replica %d: %w", uint64(r.rid), ErrNotMember)
 	}
 	if _, ok := r.machine.(Holder); ok {
 		r.log.Trim()

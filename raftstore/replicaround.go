@@ -30,6 +30,7 @@ func (r *replica) advance() {
 // writeAll is steps 3 and 4: letters, time and proposals go into raft, and what raft wants stored is written.
 func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	if why := r.refusal(); why != nil {
+		r.goodbye()
 		r.mail.close()
 		r.supply.close()
 		r.loseHeld(why)
@@ -60,10 +61,6 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
 	}
 	r.peers.unprobe()
-	if r.halted != nil {
-		r.loseHeld(r.halted)
-		r.refuseAll(r.halted)
-	}
 	if cost > 0 {
 		r.active()
 	}
@@ -119,6 +116,7 @@ func (r *replica) giveTicks() {
 		return
 	}
 	r.campaignSoon(n)
+	r.yield()
 	if r.halted != nil || r.calm(n) {
 		return
 	}

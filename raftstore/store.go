@@ -107,7 +107,7 @@ func (r *replica) write(h *heldAppend) bool {
 		r.answers.truncated(h.truncate, h.last)
 	}
 	h.answer.need = h.last
-	if len(h.answer.list) > 0 {
+	if h.answer.at = r.now; len(h.answer.list) > 0 {
 		r.answers.push(h.answer)
 	}
 	if h.planned.index != 0 {
