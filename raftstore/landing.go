@@ -29,6 +29,7 @@ type landing struct {
 	closed   bool
 	bodies   map[BodyRef]*craft
 	snapshot *craft
+	own      bool // a snapshot of this replica's own is being written: it may be of the same entry
 }
 
 // dock bounds what a node receives at a time.
@@ -199,7 +200,7 @@ type arrivedSnapshot struct {
 func (l *landing) receiveSnapshot(from NodeID, h *streamHead, in *streamReader) error {
 	c := &craft{}
 	l.mu.Lock()
-	if l.closed || l.snapshot != nil {
+	if l.closed || l.snapshot != nil || l.own {
 		l.mu.Unlock()
 		l.dock.leave(snapshotStream)
 		return errNoLanding
@@ -211,6 +212,23 @@ func (l *landing) receiveSnapshot(from NodeID, h *streamHead, in *streamReader) 
 		l.leave() // else it has its place until the snapshot is installed or given up
 	}
 	return err
+}
+
+// ownBegins keeps snapshots from arriving while this replica writes one of its own; false if one is arriving.
+func (l *landing) ownBegins() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.snapshot != nil {
+		return false
+	}
+	l.own = true
+	return true
+}
+
+func (l *landing) ownEnds() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own = false
 }
 
 // leave says that the snapshot that was received is installed or given up: another may come.

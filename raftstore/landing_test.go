@@ -236,8 +236,18 @@ func TestLandingSnapshot(t *testing.T) {
 		}
 		l.clean()
 	}
+	if !l.ownBegins() {
+		t.Fatal("no snapshot of its own although none arrives")
+	}
+	if err := l.receive(1, h, bytes.NewReader(whole)); !errors.Is(err, errNoLanding) {
+		t.Fatalf("beside one of its own: %v", err)
+	}
+	l.ownEnds()
 	if err := l.receive(1, h, bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
+	}
+	if l.ownBegins() {
+		t.Fatal("a snapshot of its own beside one that arrives")
 	}
 	s := l.came[0].snapshot
 	if s.mark != h.mark || s.sender != 1 || s.term != 4 || len(s.runs) != 3 || len(s.head.Members) != 5 {

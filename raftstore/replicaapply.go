@@ -208,4 +208,7 @@ func (r *replica) wrapSnapshot(src Source) Source {
 	return replicaSource{head: r.conf.head(), src: src}
 }
 
+func (r *replica) maySnapshot() bool { return r.supply.landing.ownBegins() }
+func (r *replica) snapshotOver()     { r.supply.landing.ownEnds() }
+
 func (r *replica) snapshotTaken() { r.store.snap, r.store.conf = r.snap.mark, r.snapConf }

@@ -25,6 +25,8 @@ type member interface {
 	onHalt()                                 // the group turned read-only
 	shrink()                                 // gives idle memory back
 	wrapSnapshot(src Source) Source          // what is written as a snapshot; WriteTo runs on a worker
+	maySnapshot() bool                       // a snapshot may be begun: none is arriving
+	snapshotOver()                           // it is committed, or given up
 	snapshotTaken()                          // the snapshot at seat.snap.mark is flushed and named
 }
 

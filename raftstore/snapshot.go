@@ -41,6 +41,10 @@ func (o *seat) snapshotDue() bool {
 	if !o.host.takeSnapshotSlot() {
 		return false
 	}
+	if !o.as.maySnapshot() {
+		o.host.freeSnapshotSlot()
+		return false
+	}
 	s.held = true
 	return true
 }
@@ -95,6 +99,8 @@ func (o *seat) snapshotCommitted(err error) {
 
 // An owner's snapshot is the machine's bytes and nothing else.
 func (o *owner) wrapSnapshot(src Source) Source { return src }
+func (o *owner) maySnapshot() bool              { return true }
+func (o *owner) snapshotOver()                  {}
 func (o *owner) snapshotTaken()                 {}
 
 func (o *seat) snapshotFailed(err error) {
@@ -118,6 +124,7 @@ func (o *seat) endSnapshot() {
 	if o.snap.held {
 		o.snap.held = false
 		o.host.freeSnapshotSlot()
+		o.as.snapshotOver()
 	}
 }
 
