@@ -18,7 +18,7 @@ import (
 )
 
 // devReplicated says that the nodes of `dev` are one cluster, and that its queue has three replicas.
-const devReplicated = false
+const devReplicated = true
 
 // devFleet runs several nodes, each a process of its own, until ctx ends.
 func devFleet(ctx context.Context, dir string, nodes int) (err error) {
@@ -76,14 +76,20 @@ func prepareFleet(dir string, nodes int) ([]devNode, error) {
 	for i := range list {
 		n := &list[i]
 		n.config = nodeConfig(dir, i+1)
-		if n.key, err = keyOfNode(files, filepath.Join(dir, nodeName(i+1))); err != nil {
-			return nil, err
-		}
 		err := readYAML(n.config, &n.file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		fresh = fresh || err != nil
+	}
+	for i := range list {
+		data, wanted := filepath.Join(dir, nodeName(i+1)), func(endpoint.Fingerprint) bool { return true }
+		if fresh {
+			wanted = func(f endpoint.Fingerprint) bool { return int(f[0])*nodes/256 == i }
+		}
+		if list[i].key, err = keyOfNode(files, data, wanted); err != nil {
+			return nil, err
+		}
 	}
 	if !fresh {
 		return list, nil
@@ -110,16 +116,30 @@ func prepareFleet(dir string, nodes int) ([]devNode, error) {
 	return list, nil
 }
 
-// keyOfNode makes a node's data directory and the key in it, which the others have to know before it starts.
-func keyOfNode(files fsync.FS, data string) (endpoint.Fingerprint, error) {
+// keyTries bounds the keys that are made to find one that is wanted.
+const keyTries = 1000
+
+// keyOfNode makes a node's data directory and the key in it, which the others have to know before it starts. The
+// nodes of a cluster are numbered in the order of their keys: of new ones such are wanted that n1 is number 1.
+func keyOfNode(files fsync.FS, data string, wanted func(endpoint.Fingerprint) bool) (f endpoint.Fingerprint, err error) {
 	if err := wal.InitStore(files, data, nil); err != nil {
-		return endpoint.Fingerprint{}, err
+		return f, err
 	}
-	id, err := endpoint.LoadOrCreateIdentity(files, data, "node")
-	if err != nil {
-		return endpoint.Fingerprint{}, err
+	for range keyTries {
+		id, err := endpoint.LoadOrCreateIdentity(files, data, "node")
+		if err != nil {
+			return f, err
+		}
+		if f = id.Fingerprint(); wanted(f) {
+			break
+		}
+		for _, name := range []string{"node.crt", "node.key"} { // the key last: without it there is none
+			if err := os.Remove(filepath.Join(data, name)); err != nil {
+				return f, err
+			}
+		}
 	}
-	return id.Fingerprint(), nil
+	return f, nil
 }
 
 // portPair is a node's addresses.
@@ -168,7 +188,7 @@ func makeDemo(ctx context.Context, c contextFile, nodes int) error {
 	a := newAPI(append([]string{c.Admin}, c.Admins...)...)
 	m := &manifest{kind: kinds[0], name: "demo", spec: []byte(spec)}
 	return poll(ctx, func() (bool, error) {
-		it, err := a.put(ctx, m, control.Apply, nil, false)
+		it, err := a.put(ctx, m, control.Apply, nil, false) // the same again changes nothing
 		var refused *wire.Error
 		if errors.As(err, &refused) && (refused.Code == wire.NotCommitted || refused.Code == wire.MutationIndeterminate) {
 			return false, nil // the nodes have not found each other yet
@@ -176,8 +196,8 @@ func makeDemo(ctx context.Context, c contextFile, nodes int) error {
 		if err != nil {
 			return false, err
 		}
-		_, err = done(ctx, a, it)
-		return err == nil, err
+		it, err = a.get(ctx, m.kind, m.name)
+		return err == nil && it.Status.Phase == control.Ready, err
 	})
 }
 

@@ -107,16 +107,17 @@ func (s *statusCommand) print(raw []byte, c *admin.ClusterStatus) error {
 
 // wait returns when everything is healthy, or says what is not when the time is over.
 func (s *statusCommand) wait(ctx context.Context, timeout time.Duration) error {
+	patience := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
+		patience, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	var raw []byte
 	var c *admin.ClusterStatus
 	var last error
-	err := poll(ctx, func() (bool, error) {
-		r, now, err := s.ask(ctx)
+	err := poll(patience, func() (bool, error) {
+		r, now, err := s.ask(ctx) // what is asked is waited for: a node that is away takes a moment to be told of
 		if err != nil {
 			last = err // the node may be coming up
 			return false, nil
@@ -124,16 +125,21 @@ func (s *statusCommand) wait(ctx context.Context, timeout time.Duration) error {
 		raw, c, last = r, now, nil
 		return c.Healthy, nil
 	})
-	if c == nil {
-		return errors.Join(last, err)
+	switch {
+	case c != nil:
+		if perr := s.print(raw, c); perr != nil {
+			return perr
+		}
+	case last != nil && ctx.Err() == nil:
+		return last
 	}
-	if perr := s.print(raw, c); perr != nil {
-		return perr
-	}
-	if err != nil && timeout > 0 && ctx.Err() != nil {
+	if err != nil && ctx.Err() == nil {
 		return &exitError{statusUnhealthy, fmt.Errorf("not healthy within %v", timeout)}
 	}
-	return s.verdict(c)
+	if err != nil {
+		return &exitError{statusUnhealthy, errors.New("interrupted before everything was healthy")}
+	}
+	return nil
 }
 
 // watch shows it whenever it has changed, until it is interrupted.
