@@ -72,12 +72,12 @@ func FuzzExchange(f *testing.F) {
 
 // FuzzRefusals: an answer is read as it was written.
 func FuzzRefusals(f *testing.F) {
-	f.Add(appendRefusals(nil, []raftstore.Refusal{
+	f.Add(encodeRefusals([]raftstore.Refusal{
 		{Group: 1, Why: raftstore.UnknownGroup}, {Group: 2, Why: raftstore.RetiredGroup},
 	}))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		list, err := readRefusals(bytes.NewReader(in))
-		if err == nil && !bytes.Equal(appendRefusals(nil, list), in) {
+		if err == nil && !bytes.Equal(encodeRefusals(list), in) {
 			t.Errorf("%x is read as %v", in, list)
 		}
 	})

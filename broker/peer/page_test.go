@@ -38,7 +38,7 @@ func TestPageHasTheVectors(t *testing.T) {
 	}{
 		{"hello", h.encode()},
 		{"exchange", list[0].buf},
-		{"refusals", appendRefusals(nil, []raftstore.Refusal{
+		{"refusals", encodeRefusals([]raftstore.Refusal{
 			{Group: 7, Why: raftstore.UnknownGroup}, {Group: 8, Why: raftstore.RetiredGroup},
 		})},
 		{"heartbeats", append(be.AppendUint32(head(uniBeats), 4), "tik!"...)},

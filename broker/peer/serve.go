@@ -99,7 +99,7 @@ func (a *arrivals) serve(s *quic.Stream) error {
 	count.received.raftBytes.Add(uint64(size))
 	refusals := a.take(list)
 	if len(refusals) > 0 {
-		if _, err := s.Write(appendRefusals(nil, refusals)); err != nil {
+		if _, err := s.Write(encodeRefusals(refusals)); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,8 @@ func parseFrames(b []byte, frames int) ([]numbered, error) {
 	return list, nil
 }
 
-func appendRefusals(b []byte, list []raftstore.Refusal) []byte {
+func encodeRefusals(list []raftstore.Refusal) []byte {
+	b := make([]byte, 0, len(list)*refusalLen)
 	for _, f := range list {
 		b = append(be.AppendUint64(b, uint64(f.Group)), byte(f.Why))
 	}
