@@ -90,7 +90,7 @@ func saying(change func(*hello)) hello {
 }
 
 // reason is the code with which the other side ended a connection.
-func reason(t *testing.T, c *endpoint.Conn, err error) Why {
+func reason(t testing.TB, c *endpoint.Conn, err error) Why {
 	t.Helper()
 	if c != nil {
 		select {
@@ -404,5 +404,82 @@ func TestSilentHandshakesEnd(t *testing.T) {
 	}
 	if count[Busy] != 2 || count[Silent] != hellosMax {
 		t.Errorf("silent connections ended because %v", count)
+	}
+}
+
+// answer is the accepting side of a stranger: it says a hello and waits for the end of the connection.
+func (s *stranger) answer(change func(*hello)) (Why, error) {
+	c, err := s.listener.Accept(ctxOf(s.t))
+	if err != nil {
+		return 0, err
+	}
+	st, err := c.AcceptStream(ctxOf(s.t))
+	if err != nil {
+		return 0, err
+	}
+	h, err := readHello(st, false)
+	if err != nil {
+		return 0, err
+	}
+	h.from, h.to, h.disk, h.nonce = h.to, h.from, [16]byte{2}, [16]byte{8}
+	if change != nil {
+		change(&h)
+	}
+	if _, err := st.Write(h.encode()); err != nil {
+		return 0, err
+	}
+	if err := st.Close(); err != nil {
+		return 0, err
+	}
+	return reason(s.t, c, nil), nil
+}
+
+// W0: the side that dials examines the other as strictly, and goes on trying.
+func TestDiallerRefusesWrongIdentities(t *testing.T) {
+	r := newRig(t, 2, nil)
+	me, there := r.nodes[0], r.nodes[1]
+	there.close()
+	s := r.stranger(there.id)
+	me.set(Node{
+		ID: 2, Fingerprint: there.id.Fingerprint(), Disk: [16]byte{2}, Incarnation: 1,
+		Addresses: []string{s.listener.Addr().String()},
+	})
+	for _, c := range []struct {
+		name   string
+		why    Why
+		change func(*hello)
+	}{
+		{"another attempt", Malformed, func(h *hello) { h.attempt++ }},
+		{"another cluster", OtherCluster, func(h *hello) { h.cluster[0]++ }},
+		{"another number", OtherNode, func(h *hello) { h.from = 3 }},
+		{"for another node", NotHere, func(h *hello) { h.to = 3 }},
+		{"another disk", OtherDisk, func(h *hello) { h.disk[0]++ }},
+		{"no incarnation", Malformed, func(h *hello) { h.incarnation = 0 }},
+	} {
+		got, err := s.answer(c.change)
+		if err != nil || got != c.why {
+			t.Errorf("%s: refused because %v, %v", c.name, got, err)
+		}
+		if e := me.got.refusal(t, c.why); e.Remote || e.Node != 2 {
+			t.Errorf("%s: the event is %v", c.name, e)
+		}
+		me.got.note(func() { me.got.events = nil })
+	}
+	if me.stats(there).Up {
+		t.Error("the link is up")
+	}
+}
+
+// Nodes of two clusters turn each other away, and both say why.
+func TestClustersKeepApart(t *testing.T) {
+	r := newRig(t, 2, func(o *Options) { o.Cluster = [16]byte{byte(o.Node)} })
+	a, b := r.nodes[0], r.nodes[1]
+	a.set(b.as())
+	b.set(a.as())
+	if e := a.got.refusal(t, OtherCluster); !e.Remote || !strings.Contains(e.Error(), "different clusters") {
+		t.Errorf("the side that dialled was told %v", e)
+	}
+	if e := b.got.refusal(t, OtherCluster); e.Remote {
+		t.Errorf("the side that accepted was told %v", e)
 	}
 }
