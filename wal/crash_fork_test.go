@@ -207,9 +207,9 @@ func (s *suite) crashTwice(disk *memfs.FS, lo, hi int, seed uint64) error {
 
 // script is the script of the exhaustive suites: every kind of step, several rolls, trims after each
 // kind of snapshot, in an order that makes each recovery rule matter.
-const script = "haafaAraHf" + "tacfab" + "lafcas" + "JTaaxj" + "vaAfc" + "sTtrafc" + "paabaf" +
+const script = "haafaAraHf" + "tacfab" + "lAAJAAJf" + "lafcas" + "JTaaxj" + "vaAfc" + "sTtrafc" + "paabaf" +
 	"zaatHfcs" + "TlaiaafaA" + "fcsTJpiatf" + "aczaAafcsTa" +
-	"CRafVcBaafcsTDJ" + "aaRCfcVsaBzTaBfTaacsTJ" + "AaafcsTAaafcsTAaf" + "lAAJAAJf"
+	"CRafVcBaafcsTDJ" + "aaRCfcVsaBzTaBfTaacsTJ" + "AaafcsTAaafcsTAaf"
 
 func runScript(w *world, steps string) error {
 	if err := w.start(); err != nil {

@@ -126,7 +126,7 @@ var mutations = []mutation{
 	{name: "large body of the tail not verified", off: &off.largeVerify},
 	{name: "dropped before the copies are flushed", off: &off.copyFlush},
 	{name: "term not raised to the last entry's", off: &off.termFromLog},
-	{name: "short write not cleared", off: &off.zeroAfterShort, fault: 63},
+	{name: "short write not cleared", off: &off.zeroAfterShort, fault: 86},
 	{name: "manifest's rename not flushed", lies: skipDir("rename manifest"), strategy: fsync.Files},
 	{name: "snapshot's rename not flushed", lies: skipDir("rename *.snap"), strategy: fsync.Files},
 	{name: "segment's creation not flushed", lies: skipDir("fdatasync *.seg"), strategy: fsync.Files},

@@ -8,8 +8,8 @@ import (
 	"weida/segment"
 )
 
-// TestTombstoneOfLargeBody: an entry may stand beside the tombstone of the large body that it names, in one batch, and
-// does so after a power cut.
+// TestTombstoneOfLargeBody: an entry may stand beside the tombstone of the large body that it names, in one batch,
+// and does so after a power cut.
 func TestTombstoneOfLargeBody(t *testing.T) {
 	disk, o := memfs.New(), lifeOptions{seed: 1}
 	l := mustLife(t, disk, o)
@@ -30,8 +30,8 @@ func TestTombstoneOfLargeBody(t *testing.T) {
 	must(t, l.store.Close())
 }
 
-// TestLeftoverIsNoBody: a file that a crash may have left unfinished, and that nothing names, does not stand for the body
-// of its ref: an entry can't be appended before the body was written again.
+// TestLeftoverIsNoBody: a file that a crash may have left unfinished, and that nothing names, does not stand for
+// the body of its ref: an entry can't be appended before the body was written again.
 func TestLeftoverIsNoBody(t *testing.T) {
 	disk, o := memfs.New(), lifeOptions{seed: 1}
 	l := mustLife(t, disk, o)
