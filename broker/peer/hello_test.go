@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -476,10 +477,17 @@ func TestClustersKeepApart(t *testing.T) {
 	a, b := r.nodes[0], r.nodes[1]
 	a.set(b.as())
 	b.set(a.as())
-	if e := a.got.refusal(t, OtherCluster); !e.Remote || !strings.Contains(e.Error(), "different clusters") {
-		t.Errorf("the side that dialled was told %v", e)
+	told := func(n *node, remote bool) {
+		t.Helper()
+		n.got.until(t, "a refusal", func() bool {
+			return slices.ContainsFunc(n.got.events, func(e Event) bool {
+				var refused *RefusedError
+				return errors.As(e.Err, &refused) && refused.Why == OtherCluster && refused.Remote == remote &&
+					strings.Contains(e.Err.Error(), "different clusters")
+			})
+		})
 	}
-	if e := b.got.refusal(t, OtherCluster); e.Remote {
-		t.Errorf("the side that accepted was told %v", e)
-	}
+	told(a, true) // it dialled
+	told(b, false)
+	told(a, false) // the other one knocked
 }
