@@ -11,9 +11,9 @@ import (
 )
 
 // courier sends what is long and nobody waits for with a message in his hand: snapshots, and large bodies that a
-// replica asked for. It is one per node: some transfers at a time, and so many bytes a tick together, so that bringing
-// up a node does not take the others' messages their disk and their network. A transfer is carried on by jobs of the
-// host's pool, each as far as the tick's bytes go; none waits for anything but its stream.
+// replica asked for. It is one per node: some transfers at a time, and so many bytes a tick together, so that
+// bringing up a node does not take the others' messages their disk and their network. A transfer is carried on by
+// jobs of the host's pool, each as far as the tick's bytes go; none waits for anything but its stream.
 type courier struct {
 	transport Transport
 	submit    func(func()) // to the pool for jobs that may wait for a peer

@@ -62,7 +62,8 @@ func (c *courierRig) transfer(to NodeID, n, announced int) (t *transfer, closed 
 		key: key,
 		open: func() (*streamHead, io.ReadCloser, error) {
 			h := &streamHead{
-				kind: snapshotStream, group: 1, from: 1, to: 2, term: 4, mark: wal.Mark{Term: 3, Index: 77}, length: int64(announced),
+				kind: snapshotStream, group: 1, from: 1, to: 2, term: 4, mark: wal.Mark{Term: 3, Index: 77},
+				length: int64(announced),
 			}
 			return h, closer{bytes.NewReader(fill(bref(2, 9), n)), closed}, nil
 		},

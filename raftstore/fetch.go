@@ -8,8 +8,8 @@ import (
 	"weida/wal"
 )
 
-// fetcher answers requests for bodies: from the log, read by a job, or from the room. It is owned by the shard, but for
-// what a job reads.
+// fetcher answers requests for bodies: from the log, read by a job, or from the room. It is owned by the shard, but
+// for what a job reads.
 //
 //	want{refs} ─▶ take ─▶ job: read from the log ─▶ answer: body frames
 //	                                             ├▶ settled, if an entry here names it and the log let it go
@@ -141,16 +141,16 @@ func (f *fetched) answers(s *standing) [][]byte {
 		absent = append(absent, w.Body.Ref)
 	}
 	if len(settled) > 0 {
-		f.frames = append(f.frames, appendSettledFrame(nil, s.claim(), settled))
+		f.frames = append(f.frames, encodeSettled(s.claim(), settled))
 	}
 	if len(absent) > 0 {
-		f.frames = append(f.frames, appendAbsentFrame(nil, absent))
+		f.frames = append(f.frames, encodeAbsent(absent))
 	}
 	return f.frames
 }
 
-// letGo says whether a body that is not here was here and is settled: this replica leads, and the entry that names it is
-// in its log, or applied and trimmed.
+// letGo says whether a body that is not here was here and is settled: this replica leads, and the entry that names
+// it is in its log, or applied and trimmed.
 func (s *standing) letGo(w *want) bool {
 	if !s.leads || off.tombstones {
 		return false
@@ -164,9 +164,9 @@ func (s *standing) letGo(w *want) bool {
 	return w.Index <= s.applied
 }
 
-// claim is an index as of which all that this leader's log let go of is settled. Before it has applied an entry of its
-// term it may hold tombstones of a later index than it has applied, but of none behind its log: what is committed is in
-// every leader's log.
+// claim is an index as of which all that this leader's log let go of is settled. Before it has applied an entry of
+// its term it may hold tombstones of a later index than it has applied, but of none behind its log: what is
+// committed is in every leader's log.
 func (s *standing) claim() Index {
 	if s.settled > 0 {
 		return s.settled

@@ -110,8 +110,9 @@ func TestFetch(t *testing.T) {
 		},
 	}
 	bodies, settled, absent, at := kindsOf(t, found.answers(&s))
-	if want := []BodyRef{commits[0].Ref, commits[1].Ref, commits[2].Ref, commits[3].Ref, waits.Ref}; !slices.Equal(bodies, want) {
-		t.Fatalf("bodies %v, want %v", bodies, want)
+	here := []BodyRef{commits[0].Ref, commits[1].Ref, commits[2].Ref, commits[3].Ref, waits.Ref}
+	if !slices.Equal(bodies, here) {
+		t.Fatalf("bodies %v, want %v", bodies, here)
 	}
 	if !slices.Equal(settled, []BodyRef{gone.Ref, later.Ref, bref(2, 30)}) || at != 8 {
 		t.Fatalf("settled %v as of %d", settled, at)

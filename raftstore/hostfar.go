@@ -6,8 +6,8 @@ import (
 
 // far is what a host has for what is long and goes to other nodes or comes from them.
 type far struct {
-	// pool runs the jobs that may wait for a peer, apart from those that wait for a disk: a peer that takes nothing must
-	// not keep a log from its next segment.
+	// pool runs the jobs that may wait for a peer, apart from those that wait for a disk: a peer that takes nothing
+	// must not keep a log from its next segment.
 	pool    pool
 	courier *courier
 	pushes  pushes

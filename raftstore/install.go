@@ -17,9 +17,9 @@ import (
 //
 //	content here ─▶ bodies fetched and appended ─▶ flushed ─▶ snapshot committed ─▶ MsgSnap stepped, machine restored
 //
-// Meanwhile appends are dropped as if the network had lost them. Bodies are appended to the log as it is, retained, so
-// that they are there when the log goes on behind the snapshot. While the snapshot is being committed nothing else
-// reaches raft: what raft and the log know of each other changes in one step.
+// Meanwhile appends are dropped as if the network had lost them. Bodies are appended to the log as it is, retained,
+// so that they are there when the log goes on behind the snapshot. While the snapshot is being committed nothing
+// else reaches raft: what raft and the log know of each other changes in one step.
 type install struct {
 	s    *supply
 	from *arrivedSnapshot

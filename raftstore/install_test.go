@@ -14,8 +14,8 @@ import (
 	"weida/segment"
 )
 
-// behind is a group of three of which one is down, so far behind that only a snapshot brings it up: the leader's log begins
-// after what it has. Live are two small bodies, one of the largest inline size and a large one.
+// behind is a group of three of which one is down, so far behind that only a snapshot brings it up: the leader's
+// log begins after what it has. Live are two small bodies, one of the largest inline size and a large one.
 func behind(t *testing.T, seed uint64) (c *cluster, lead, gone *node) {
 	t.Helper()
 	c = newClusterWith(t, 3, seed, HostOptions{Shards: 1, SnapshotBytes: 300_000})
@@ -66,8 +66,8 @@ func (n *node) leftovers() (list []string) {
 	return list
 }
 
-// A follower that is behind the trimmed log is brought up by a snapshot with its live bodies; what it had is read from its
-// own log, and it goes on to count (W-10, row 29).
+// A follower that is behind the trimmed log is brought up by a snapshot with its live bodies; what it had is read
+// from its own log, and it goes on to count (W-10, row 29).
 func TestInstall(t *testing.T) {
 	c, lead, gone := behind(t, 31)
 	c.start(gone)
@@ -165,8 +165,8 @@ func TestInstallCut(t *testing.T) {
 	}
 }
 
-// The node is killed, or its power is cut, at every step of being brought up: it begins again with what it had, or is up,
-// and in the end it has everything. WEIDA_EVERY=1 takes every operation on the disk, the default some.
+// The node is killed, or its power is cut, at every step of being brought up: it begins again with what it had, or
+// is up, and in the end it has everything. WEIDA_EVERY=1 takes every operation on the disk, the default some.
 func TestInstallCrash(t *testing.T) {
 	stride := 7
 	if os.Getenv("WEIDA_EVERY") != "" {
@@ -217,8 +217,8 @@ func installCrash(t *testing.T, n int, power bool) (died bool) {
 	return died
 }
 
-// A snapshot whose live bodies can't be flushed never counts: the replica stops, and what it had is there after the power
-// is cut.
+// A snapshot whose live bodies can't be flushed never counts: the replica stops, and what it had is there after the
+// power is cut.
 func TestInstallFlush(t *testing.T) {
 	failed := 0
 	for nth := 1; nth < 6; nth++ {
@@ -246,8 +246,8 @@ func TestInstallFlush(t *testing.T) {
 	}
 }
 
-// Nothing of a snapshot counts before its live bodies are here: without them it is given up in the end, and the replica
-// is as it was.
+// Nothing of a snapshot counts before its live bodies are here: without them it is given up in the end, and the
+// replica is as it was.
 func TestInstallWaitsForBodies(t *testing.T) {
 	c, lead, gone := behind(t, 35)
 	c.drop = c.without(bodyFrame, gone.id)

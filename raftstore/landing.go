@@ -11,12 +11,12 @@ import (
 	"weida/wal"
 )
 
-// landing is where streams for one replica are received, on the goroutines of the transport. A large body goes into a
-// file of its own, a snapshot into the store beside those that count; what is cut, damaged or not wanted any more leaves
-// nothing. What is complete goes to the shard.
+// landing is where streams for one replica are received, on the goroutines of the transport. A large body goes into
+// a file of its own, a snapshot into the store beside those that count; what is cut, damaged or not wanted any more
+// leaves nothing. What is complete goes to the shard.
 //
-// A goroutine of the transport may be stuck in a read for as long as the transport likes. close does not wait for it: it
-// removes what is unfinished itself.
+// A goroutine of the transport may be stuck in a read for as long as the transport likes. close does not wait for
+// it: it removes what is unfinished itself.
 type landing struct {
 	log  *wal.Log
 	self ReplicaID

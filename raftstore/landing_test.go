@@ -24,7 +24,8 @@ type landingRig struct {
 func newLandingRig(t *testing.T) *landingRig {
 	r, log, _ := fetchLog(t)
 	l := &landingRig{t: t, rig: r}
-	l.landing = &landing{log: log, self: 2, dock: &dock{bodiesMax: dockBodies, snapshotsMax: dockSnapshots}, give: func(p parcel) bool {
+	d := &dock{bodiesMax: dockBodies, snapshotsMax: dockSnapshots}
+	l.landing = &landing{log: log, self: 2, dock: d, give: func(p parcel) bool {
 		if l.full {
 			return false
 		}
@@ -41,7 +42,8 @@ func newLandingRig(t *testing.T) *landingRig {
 // leftovers are files of bodies and snapshots that are not finished or not wanted.
 func (l *landingRig) leftovers() (list []string) {
 	for _, f := range l.rig.disk.Files() {
-		if strings.HasSuffix(f, ".body") && !strings.Contains(f, "0002-0000000000000006.body") || strings.HasSuffix(f, ".tmp") {
+		named := strings.HasSuffix(f, "0002-0000000000000006.body")
+		if strings.HasSuffix(f, ".body") && !named || strings.HasSuffix(f, ".tmp") {
 			list = append(list, f)
 		}
 	}
@@ -118,7 +120,8 @@ func TestLandingBody(t *testing.T) {
 		t.Fatal("received twice")
 	}
 	c := segment.Commit{Ref: f.Ref(), Length: n, Digest: f.Digest(), Large: true}
-	if err := l.log.Append(&wal.Append{Entries: []segment.Entry{*entryOf(2, 3, c)}, Large: []*wal.BodyFile{f}}); err != nil {
+	a := &wal.Append{Entries: []segment.Entry{*entryOf(2, 3, c)}, Large: []*wal.BodyFile{f}}
+	if err := l.log.Append(a); err != nil {
 		t.Fatal(err)
 	}
 	r, err := l.log.OpenBody(c)
@@ -231,7 +234,8 @@ func TestLandingSnapshot(t *testing.T) {
 		l.clean()
 		bad := bytes.Clone(whole)
 		bad[at] ^= 4
-		if err := l.receive(1, h, bytes.NewReader(bad)); !errors.Is(err, errStreamDigest) && !errors.Is(err, errSnapshotFile) {
+		err := l.receive(1, h, bytes.NewReader(bad))
+		if !errors.Is(err, errStreamDigest) && !errors.Is(err, errSnapshotFile) {
 			t.Fatalf("changed at %d: %v", at, err)
 		}
 		l.clean()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// push sends a large body to the other members while it comes in, so that they have it when its entry reaches them. The
-// body's writer is paced by as many of them as commit it, at most pushWindow behind; who is farther behind than
+// push sends a large body to the other members while it comes in, so that they have it when its entry reaches them.
+// The body's writer is paced by as many of them as commit it, at most pushWindow behind; who is farther behind than
 // pushCut is left: that member asks for the body later, when it is on this node's disk, and slows nobody.
 //
 //	client ─▶ Write ─▶ own file
@@ -145,7 +145,8 @@ func (ps *pushes) forget(p *push) {
 	}
 }
 
-// write takes bytes that are in the own file. It waits until enough members are close behind. A nil push does nothing.
+// write takes bytes that are in the own file. It waits until enough members are close behind. A nil push does
+// nothing.
 func (p *push) write(b []byte) {
 	if p == nil || len(b) == 0 {
 		return
@@ -288,17 +289,15 @@ func (p *push) carry(l *lane) {
 			return
 		}
 		if _, err = l.stream.Write(piece); err == nil && last {
-			err = l.stream.Close()
-			p.mu.Lock()
-			l.over = true // nothing to cancel
-			p.moved.Broadcast()
-			p.doneLocked()
-			p.mu.Unlock()
-			return
+			err = l.stream.Close() // if the member did not take it, it asks when the entry comes
+			break
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err == nil {
+		l.stream = nil // nothing to cancel
+	}
 	p.overLocked(l)
 }
 

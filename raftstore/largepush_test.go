@@ -63,8 +63,8 @@ func TestLargePush(t *testing.T) {
 	c.stops()
 }
 
-// A stream that is cut at any piece leaves nothing; the body is fetched when its entry comes, the group goes on with the
-// other member meanwhile, and the file comes once.
+// A stream that is cut at any piece leaves nothing; the body is fetched when its entry comes, the group goes on
+// with the other member meanwhile, and the file comes once.
 func TestLargePushCut(t *testing.T) {
 	size := len(largeBody())
 	for at := 0; at <= size; at += size / 5 {
@@ -98,8 +98,8 @@ func TestLargePushCut(t *testing.T) {
 	}
 }
 
-// A body that no entry names is gone on all nodes once an entry of a higher term is committed, and a stream of a deposed
-// leader ends.
+// A body that no entry names is gone on all nodes once an entry of a higher term is committed, and a stream of a
+// deposed leader ends.
 func TestLargeUnnamed(t *testing.T) {
 	c, lead := threeNodes(t, 43)
 	m := lead.kvs[1]
@@ -143,8 +143,8 @@ func TestLargeUnnamed(t *testing.T) {
 	c.stops()
 }
 
-// A file that a power cut left unfinished under a body's ref is no body: its entry waits until the body came again, whole.
-// Before, the entry was appended beside the remains.
+// A file that a power cut left unfinished under a body's ref is no body: its entry waits until the body came again,
+// whole. Before, the entry was appended beside the remains.
 func TestLargeLeftover(t *testing.T) {
 	for _, keep := range []memfs.Keep{memfs.KeepNone, memfs.KeepRandom, memfs.KeepAll} {
 		c, lead := threeNodes(t, 44)
@@ -159,7 +159,8 @@ func TestLargeLeftover(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(late.fl.Flush("directory", dir), dir.Close()); err != nil { // the name lasts, the content does not
+		// The name lasts, the content does not.
+		if err := errors.Join(late.fl.Flush("directory", dir), dir.Close()); err != nil {
 			t.Fatal(err)
 		}
 		c.crash(late, true, keep)

@@ -33,8 +33,8 @@ type HostOptions struct {
 	// HeartbeatTicks is after how many ticks a leader is heard again; 2 if zero. One setting like ElectionTicks.
 	HeartbeatTicks int
 	// Transfers is how many snapshots and large bodies that were asked for this node sends at a time; 2 if zero.
-	// TransferBytes is how many bytes of them it sends a second; 64 MiB if zero.
-	Transfers     int
+	Transfers int
+	// TransferBytes is how many bytes of them it sends in a second; 64 MiB if zero.
 	TransferBytes int64
 	// RoomBytes bounds the inline bodies that all replicas hold together before they can be appended, beyond what each may
 	// always hold; 64 MiB if zero.

@@ -87,10 +87,9 @@ func appendBodyFrame(dst []byte, ref BodyRef, d Digest, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// appendWantFrame appends one frame that asks for at most payloadRefsMax bodies.
-func appendWantFrame(dst []byte, list []want) []byte {
-	dst = append(dst, byte(wantFrame))
-	dst = appendCount(dst, len(list))
+// encodeWants is a frame that asks for at most payloadRefsMax bodies.
+func encodeWants(list []want) []byte {
+	dst := appendCount([]byte{byte(wantFrame)}, len(list))
 	for i := range list {
 		w := &list[i]
 		dst = le.AppendUint64(dst, uint64(w.Index))
@@ -109,17 +108,13 @@ func appendWantFrame(dst []byte, list []want) []byte {
 	return dst
 }
 
-// appendSettledFrame appends one frame that says that at most payloadRefsMax bodies are settled as of an index.
-func appendSettledFrame(dst []byte, at Index, refs []BodyRef) []byte {
-	dst = append(dst, byte(settledFrame))
-	dst = le.AppendUint64(dst, uint64(at))
-	return appendRefs(dst, refs)
+// encodeSettled is a frame that says that at most payloadRefsMax bodies are settled as of an index.
+func encodeSettled(at Index, refs []BodyRef) []byte {
+	return appendRefs(le.AppendUint64([]byte{byte(settledFrame)}, uint64(at)), refs)
 }
 
-// appendAbsentFrame appends one frame that says that at most payloadRefsMax bodies are not here.
-func appendAbsentFrame(dst []byte, refs []BodyRef) []byte {
-	return appendRefs(append(dst, byte(absentFrame)), refs)
-}
+// encodeAbsent is a frame that says that at most payloadRefsMax bodies are not here.
+func encodeAbsent(refs []BodyRef) []byte { return appendRefs([]byte{byte(absentFrame)}, refs) }
 
 func appendRefs(dst []byte, refs []BodyRef) []byte {
 	dst = appendCount(dst, len(refs))

@@ -15,13 +15,13 @@ func samplePayloads() [][]byte {
 	return [][]byte{
 		appendBodyFrame(nil, bref(2, 7), segment.DigestOf(body), body),
 		appendBodyFrame(nil, bref(2, 8), segment.DigestOf(nil), nil),
-		appendWantFrame(nil, []want{
+		encodeWants([]want{
 			{Index: 5, Body: segment.Commit{Ref: bref(2, 7), Length: 100, Digest: segment.DigestOf(body)}},
 			{Index: 6, Body: large},
 			{Index: 7, Body: segment.Commit{Ref: bref(2, 8)}, Unproved: true},
 		}),
-		appendSettledFrame(nil, 12, []BodyRef{{Term: 2, Seq: 7}, {Term: 3, Seq: 1}}),
-		appendAbsentFrame(nil, []BodyRef{{Term: 2, Seq: 7}}),
+		encodeSettled(12, []BodyRef{{Term: 2, Seq: 7}, {Term: 3, Seq: 1}}),
+		encodeAbsent([]BodyRef{{Term: 2, Seq: 7}}),
 	}
 }
 
@@ -31,11 +31,11 @@ func (p *payload) encode() []byte {
 	case bodyFrame:
 		return appendBodyFrame(nil, p.body.Ref, p.body.Digest, p.bytes)
 	case wantFrame:
-		return appendWantFrame(nil, p.wants)
+		return encodeWants(p.wants)
 	case settledFrame:
-		return appendSettledFrame(nil, p.settle, p.refs)
+		return encodeSettled(p.settle, p.refs)
 	case absentFrame:
-		return appendAbsentFrame(nil, p.refs)
+		return encodeAbsent(p.refs)
 	}
 	return nil
 }
@@ -77,12 +77,15 @@ func TestPayloadStrict(t *testing.T) {
 		t.Fatalf("damaged body: %v", err)
 	}
 	for _, b := range [][]byte{
-		nil, {0}, {9}, make([]byte, PayloadFrameMax+1),
-		appendSettledFrame(nil, 0, []BodyRef{{Term: 1, Seq: 1}}),
-		appendSettledFrame(nil, 1, []BodyRef{{Term: 0, Seq: 1}}),
-		appendAbsentFrame(nil, []BodyRef{{Term: 1, Seq: 0}}),
-		appendWantFrame(nil, []want{{Index: 0, Body: segment.Commit{Ref: bref(1, 1)}}}),
-		appendWantFrame(nil, []want{{Index: 1, Body: segment.Commit{Ref: bref(1, 1), Length: -1}}}),
+		nil,
+		{0},
+		{9},
+		make([]byte, PayloadFrameMax+1),
+		encodeSettled(0, []BodyRef{{Term: 1, Seq: 1}}),
+		encodeSettled(1, []BodyRef{{Term: 0, Seq: 1}}),
+		encodeAbsent([]BodyRef{{Term: 1, Seq: 0}}),
+		encodeWants([]want{{Index: 0, Body: segment.Commit{Ref: bref(1, 1)}}}),
+		encodeWants([]want{{Index: 1, Body: segment.Commit{Ref: bref(1, 1), Length: -1}}}),
 	} {
 		if _, err := decodePayload(b); !errors.Is(err, errPayload) {
 			t.Fatalf("%.20x: %v", b, err)

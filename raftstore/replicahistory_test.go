@@ -34,10 +34,10 @@ type history struct {
 	long bool
 }
 
-// TestReplicaHistory runs random histories of three or five replicas, with proposals, lost, reordered and cut messages,
-// kills, power cuts, disks that fill up, and looks at the disks themselves whenever a leader says who holds what: no
-// replica applies anything different, nothing that was confirmed is lost, evidence is never overstated (W7, X-8), and
-// when the faults end the group goes on.
+// TestReplicaHistory runs random histories of three or five replicas, with proposals, lost, reordered and cut
+// messages, kills, power cuts, disks that fill up, and looks at the disks themselves whenever a leader says who
+// holds what: no replica applies anything different, nothing that was confirmed is lost, evidence is never
+// overstated (W7, X-8), and when the faults end the group goes on.
 //
 // WEIDA_RUNS sets the number of histories, WEIDA_SEED replays one.
 func TestReplicaHistory(t *testing.T) { histories(t, 12, runHistory) }

@@ -6,8 +6,9 @@ import (
 )
 
 // room is where a replica keeps what came and can't be appended yet: bodies that stand in no batch, and the list of
-// bodies that an entry needs and that are not here. It is owned by the shard, does no I/O, and is bounded: what nobody
-// asked for makes way, or is not taken, and what a waiting entry needs is dropped for nothing but an entry before it.
+// bodies that an entry needs and that are not here. It is owned by the shard, does no I/O, and is bounded: what
+// nobody asked for makes way, or is not taken, and what a waiting entry needs is dropped for nothing but an entry
+// before it.
 //
 //	body, file, tombstone ─▶ put…    ┌───────────┐    ready(entry) ◀─ an append that came
 //	                                 │   room    │
@@ -161,9 +162,9 @@ func (r *room) claim(it *roomItem, i Index, c segment.Commit) bool {
 	return true
 }
 
-// want asks for a body that no entry names: a snapshot, as of index i, holds it. It is asked for at once, as long as it is
-// wanted again and again. What came by itself does not count: no commit record proves an inline one here, so that it has
-// to come from a node that was asked and has it on its disk, which is trusted as the snapshot is.
+// want asks for a body that no entry names: a snapshot, as of index i, holds it. It is asked for at once, as long
+// as it is wanted again and again. What came by itself does not count: no commit record proves an inline one here,
+// so that it has to come from a node that was asked and has it on its disk, which is trusted as the snapshot is.
 func (r *room) want(i Index, c segment.Commit) {
 	it := r.items[c.Ref]
 	if it != nil && it.need == nil && it.inline {
@@ -318,83 +319,4 @@ func (r *room) put(it *roomItem) bool {
 // vouched says whether an inline body of a snapshot comes from whom it was asked.
 func (n *roomNeed) vouched(it *roomItem) bool {
 	return n.loose && it.inline && !n.body.Large && it.from == n.whom
-}
-
-// makeRoom drops what is worth less than the item until there is room for it. It is false if nothing is.
-func (r *room) makeRoom(it *roomItem) bool {
-	n := int64(len(it.payload))
-	for {
-		full := n > 0 && (r.bytes+n > r.o.bytes || !r.o.budget.fits(r.bytes, n))
-		if it.need == nil {
-			full = full || r.idle.len >= r.o.count || it.file != nil && r.files >= r.o.files
-		}
-		if !full {
-			r.o.budget.take(n)
-			return true
-		}
-		victim := r.victim(it)
-		if victim == nil {
-			return false
-		}
-		if victim.need == nil {
-			r.remove(victim)
-			continue
-		}
-		r.empty(victim)
-	}
-}
-
-// victim is what goes for the item: the oldest that nobody asked for, if the item is needed or the other is stale;
-// else, for a needed one, what a later entry needs.
-func (r *room) victim(it *roomItem) *roomItem {
-	if old := r.idle.first; old != nil && (it.need != nil || r.tick-old.came >= roomStaleTicks) {
-		return old
-	}
-	if it.need == nil {
-		return nil
-	}
-	var last *roomItem
-	for x := r.needed.first; x != nil; x = x.next {
-		if len(x.payload) > 0 && x.need.index > it.need.index && (last == nil || x.need.index >= last.need.index) {
-			last = x
-		}
-	}
-	return last
-}
-
-// empty forgets what came of a needed item: it will be asked for again.
-func (r *room) empty(it *roomItem) {
-	r.release(it)
-	it.need.asked, it.need.next = false, r.tick+roomAskAgain
-}
-
-// release gives back what an item holds.
-func (r *room) release(it *roomItem) {
-	r.bytes -= int64(len(it.payload))
-	r.o.budget.give(int64(len(it.payload)))
-	if it.file != nil && r.o.dropFile != nil {
-		r.o.dropFile(it.file)
-	}
-	it.inline, it.payload, it.file, it.settled = false, nil, nil, 0
-}
-
-// remove forgets an item; nil is none.
-func (r *room) remove(it *roomItem) {
-	if it == nil {
-		return
-	}
-	if it.need != nil {
-		r.needed.remove(it)
-	} else {
-		r.idleRemove(it)
-	}
-	delete(r.items, it.ref)
-	r.release(it)
-}
-
-func (r *room) idleRemove(it *roomItem) {
-	r.idle.remove(it)
-	if it.file != nil {
-		r.files--
-	}
 }

@@ -1,14 +1,13 @@
 package raftstore
 
-import "sync/atomic"
-
 // ask is what one node is asked for.
 type ask struct {
 	to    NodeID
 	wants []want
 }
 
-// ticked lets time pass: needs that no entry repeated are forgotten, and what came for them waits like any other body.
+// ticked lets time pass: needs that no entry repeated are forgotten, and what came for them waits like any other
+// body.
 func (r *room) ticked(n int) {
 	r.tick += uint64(n)
 	for it := r.needed.first; it != nil; {
@@ -167,80 +166,5 @@ func (r *room) clear() {
 	}
 	for r.needed.first != nil {
 		r.remove(r.needed.first)
-	}
-}
-
-// itemList is a list of items, oldest first.
-type itemList struct {
-	first, last *roomItem
-	len         int
-}
-
-func (l *itemList) push(it *roomItem) {
-	it.prev, it.next = l.last, nil
-	if l.last != nil {
-		l.last.next = it
-	} else {
-		l.first = it
-	}
-	l.last = it
-	l.len++
-}
-
-func (l *itemList) remove(it *roomItem) {
-	if it.prev != nil {
-		it.prev.next = it.next
-	} else {
-		l.first = it.next
-	}
-	if it.next != nil {
-		it.next.prev = it.prev
-	} else {
-		l.last = it.prev
-	}
-	it.prev, it.next = nil, nil
-	l.len--
-}
-
-// replace puts now in the place of old.
-func (l *itemList) replace(old, now *roomItem) {
-	now.prev, now.next = old.prev, old.next
-	if old.prev != nil {
-		old.prev.next = now
-	} else {
-		l.first = now
-	}
-	if old.next != nil {
-		old.next.prev = now
-	} else {
-		l.last = now
-	}
-	old.prev, old.next = nil, nil
-}
-
-// roomBudget is what the rooms of one node hold together. A room may always hold roomFloorBytes: one group's bodies
-// never depend on the others'. A nil budget bounds nothing.
-type roomBudget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// roomFloorBytes is what every room may hold however full the node is: the bodies of two entries.
-const roomFloorBytes = 512 << 10
-
-// fits says whether a room that holds held bytes may take n more.
-func (b *roomBudget) fits(held, n int64) bool {
-	return b == nil || held+n <= roomFloorBytes || b.used.Load()+n <= b.limit
-}
-
-func (b *roomBudget) take(n int64) {
-	if b != nil && n > 0 {
-		b.used.Add(n)
-	}
-}
-
-func (b *roomBudget) give(n int64) {
-	if b != nil && n > 0 {
-		b.used.Add(-n)
 	}
 }

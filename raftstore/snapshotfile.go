@@ -21,8 +21,8 @@ import (
 //	runs      of live bodies: each 1, term, sequence, count; or 2, term, sequence, length, digest; then 0
 //	machine   its own bytes up to the end; none if it is empty
 //
-// Numbers are uvarints. The configuration is that of the entry that the snapshot stands for. A reader keeps no more than
-// one run in memory, however many there are.
+// Numbers are uvarints. The configuration is that of the entry that the snapshot stands for. A reader keeps no more
+// than one run in memory, however many there are.
 
 const (
 	snapshotMagic   = "weida/rs"
@@ -114,8 +114,8 @@ func writeHead(b *bufio.Writer, h *snapshotHead) error {
 }
 
 // lists are the lists of the configuration in the order of the file.
-func (c *confState) lists() [4]*[]ReplicaID {
-	return [4]*[]ReplicaID{&c.Voters, &c.Learners, &c.VotersOutgoing, &c.LearnersNext}
+func (s *confState) lists() [4]*[]ReplicaID {
+	return [4]*[]ReplicaID{&s.Voters, &s.Learners, &s.VotersOutgoing, &s.LearnersNext}
 }
 
 // writeRuns writes what src holds, inline bodies first, and the end of the list.

@@ -15,8 +15,8 @@ import (
 	"weida/wal"
 )
 
-// streamNet is a Transport whose streams reach their receiver when they are closed, on the caller's goroutine: nothing
-// has to run beside. It can cut, refuse, change and hold up.
+// streamNet is a Transport whose streams reach their receiver when they are closed, on the caller's goroutine:
+// nothing has to run beside. It can cut, refuse, change and hold up.
 type streamNet struct {
 	t       testing.TB
 	to      map[NodeID]func(from NodeID, head []byte, r io.Reader) error
@@ -56,7 +56,6 @@ type netStream struct {
 	to    NodeID
 	head  []byte
 	b     bytes.Buffer
-	cut   bool
 	ended bool
 }
 
@@ -72,8 +71,7 @@ func (s *netStream) Write(p []byte) (int, error) {
 	if at := s.net.cutAt; at > 0 && int64(s.b.Len()+len(p)) > at {
 		n, _ := s.b.Write(p[:at-int64(s.b.Len())])
 		s.net.written.Add(int64(n))
-		s.deliver(errNet)
-		return n, errNet
+		return n, errors.Join(errNet, s.deliver(errNet))
 	}
 	s.net.written.Add(int64(len(p)))
 	return s.b.Write(p)
@@ -159,8 +157,8 @@ func FuzzStreamHead(f *testing.F) {
 	})
 }
 
-// A stream counts only when its whole content came with its digest and nothing after it: cut at every byte, changed at
-// every byte or with one too many it is an error.
+// A stream counts only when its whole content came with its digest and nothing after it: cut at every byte, changed
+// at every byte or with one too many it is an error.
 func TestStreamReader(t *testing.T) {
 	content := fill(bref(3, 5), 300)
 	sum := segment.DigestOf(content)

@@ -8,8 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// nodeStream is a stream between two nodes of a cluster. Its receiver reads it when it is closed or cut, on the sender's
-// goroutine: nothing has to run beside.
+// nodeStream is a stream between two nodes of a cluster. Its receiver reads it when it is closed or cut, on the
+// sender's goroutine: nothing has to run beside.
 type nodeStream struct {
 	n    *node
 	nth  int // of all streams
@@ -46,9 +46,9 @@ func (s *nodeStream) Write(p []byte) (int, error) {
 	if cut := s.n.c.cutStream; cut != nil {
 		if at := cut(s); at >= 0 && s.b.Len()+len(p) > at {
 			s.b.Write(p[:max(at-s.b.Len(), 0)])
-			s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLostStream)))
+			err := s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLostStream)))
 			s.stop()
-			return 0, errLostStream
+			return 0, errors.Join(errLostStream, err)
 		}
 	}
 	s.n.c.streamed += int64(len(p))

@@ -12,8 +12,8 @@ import (
 	"weida/wal"
 )
 
-// supply is the payload side of a replica: bodies that come and go beside raft's messages, and the snapshots with which a
-// member is brought up.
+// supply is the payload side of a replica: bodies that come and go beside raft's messages, and the snapshots with
+// which a member is brought up.
 //
 //	Transport ─▶ box ────▶ room ─▶ entries that wait for bodies (gate)
 //	         └─▶ landing ──┘  └──▶ install: a snapshot and its live bodies
@@ -83,7 +83,7 @@ func (s *supply) take() {
 		case parcelLost:
 			s.r.gate.room.putAbsent(p.ref)
 		case parcelNotSent:
-			s.send(p.from, appendAbsentFrame(nil, []BodyRef{p.ref}))
+			s.send(p.from, encodeAbsent([]BodyRef{p.ref}))
 			if damaged(p.err) {
 				s.stepAside()
 			}
@@ -131,7 +131,7 @@ func (s *supply) ask() {
 	for _, a := range room.asks(leader, others) {
 		for len(a.wants) > 0 {
 			n := min(len(a.wants), payloadRefsMax)
-			s.send(a.to, appendWantFrame(nil, a.wants[:n]))
+			s.send(a.to, encodeWants(a.wants[:n]))
 			a.wants = a.wants[n:]
 		}
 	}
@@ -253,8 +253,8 @@ func damaged(err error) bool {
 	return errors.As(err, &c)
 }
 
-// stepAside gives the leadership, if this replica has it, to the voter that is farthest: it can't supply a body that it
-// should have.
+// stepAside gives the leadership, if this replica has it, to the voter that is farthest: it can't supply a body
+// that it should have.
 func (s *supply) stepAside() {
 	r := s.r
 	if r.soft.RaftState != raft.StateLeader {

@@ -134,7 +134,8 @@ func (c *cluster) trimmed(lead *node, i Index) {
 	}
 }
 
-// A follower that waits for a body which is settled and gone meanwhile gets a tombstone for it, and goes on in its log.
+// A follower that waits for a body which is settled and gone meanwhile gets a tombstone for it, and goes on in its
+// log.
 func TestTombstones(t *testing.T) {
 	c := newClusterWith(t, 3, 23, HostOptions{Shards: 1, SnapshotBytes: 400_000})
 	c.openAll(1, 3)
@@ -170,8 +171,8 @@ func TestTombstones(t *testing.T) {
 	c.stops()
 }
 
-// T-4, T-44: no byte of a body is in an entry, in a raft message, in a heartbeat or in a snapshot, and an entry is as long
-// for 16 bytes as for 64 KiB.
+// T-4, T-44: no byte of a body is in an entry, in a raft message, in a heartbeat or in a snapshot, and an entry is
+// as long for 16 bytes as for 64 KiB.
 func TestNoPayloadInRaft(t *testing.T) {
 	const mark = "MARKED-PAYLOAD-"
 	c := newClusterWith(t, 3, 24, HostOptions{Shards: 1, SnapshotBytes: 300_000})
@@ -206,7 +207,7 @@ func TestNoPayloadInRaft(t *testing.T) {
 	gone := c.rest(lead)[1]
 	size := map[int]int{}
 	for _, n := range []int{16, segment.InlineMax} {
-		tag := m.must(put("k", (strings.Repeat(mark, n/len(mark)+1))[:n]))
+		tag := m.must(put("k", strings.Repeat(mark, n/len(mark)+1)[:n]))
 		c.settle()
 		e, err := c.group(lead, 1).log.Entries(m.appended(tag), m.appended(tag)+1, 1<<20)
 		if err != nil || len(e) != 1 {

@@ -9,9 +9,9 @@ import (
 	"weida/wal"
 )
 
-// TestSupplyHistory is TestReplicaHistory with bodies of all sizes, logs that are trimmed soon, and streams that are cut:
-// members are brought up by snapshots, entries wait for bodies that come late, wrong or not at all. Besides, no snapshot is
-// on a disk without the live bodies that it names, or their tombstones.
+// TestSupplyHistory is TestReplicaHistory with bodies of all sizes, logs that are trimmed soon, and streams that
+// are cut: members are brought up by snapshots, entries wait for bodies that come late, wrong or not at all.
+// Besides, no snapshot is on a disk without the live bodies that it names, or their tombstones.
 func TestSupplyHistory(t *testing.T) { histories(t, 10, runLong) }
 
 func runLong(t *testing.T, seed uint64) {
@@ -56,12 +56,12 @@ func runLong(t *testing.T, seed uint64) {
 	for _, nd := range h.nodes {
 		installed += nd.told(SnapshotInstalled)
 	}
-	t.Logf("%d entries, %d proofs, %d installed in the last lives, %d streams, term %d", len(h.entries), h.proofs, installed,
-		h.streams, h.leads(1).kvs[1].term)
+	t.Logf("%d entries, %d proofs, %d installed in the last lives, %d streams, term %d", len(h.entries), h.proofs,
+		installed, h.streams, h.leads(1).kvs[1].term)
 }
 
-// spoil loses some payload frames, and makes some members send wrong bodies, but no body of a snapshot: there a member is
-// trusted with them as it is with the snapshot.
+// spoil loses some payload frames, and makes some members send wrong bodies, but no body of a snapshot: there a
+// member is trusted with them as it is with the snapshot.
 func (h *history) spoil(p *packet, loose map[BodyRef]bool) bool {
 	for _, one := range payloads(h.t, p) {
 		for _, w := range one.wants {
