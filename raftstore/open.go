@@ -3,9 +3,7 @@ package raftstore
 import (
 	"errors"
 	"fmt"
-	"io"
 
-	"weida/segment"
 	"weida/wal"
 )
 
@@ -46,7 +44,7 @@ func (h *Host) openOwner(g GroupID, m Machine, opts OwnerOptions) (*owner, error
 	}
 	o := &owner{}
 	o.sit(o, h, g, log, m)
-	if err := o.start(); err != nil {
+	if err := o.start(opts.Dissolved); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 	if err := h.admit(o); err != nil {
@@ -58,24 +56,29 @@ func (h *Host) openOwner(g GroupID, m Machine, opts OwnerOptions) (*owner, error
 }
 
 // start is steps 2 to 4 of OpenOwner.
-func (o *owner) start() error {
+func (o *owner) start(dissolved bool) error {
 	if a, ok := o.machine.(Attacher); ok {
 		a.Attach(o)
 	}
-	if err := o.restore(); err != nil {
+	h, err := o.load()
+	if err != nil {
 		return err
 	}
-	if err := o.replay(); err != nil {
-		return err
+	if h.replicas && (!dissolved || h.joint || len(h.members) != 1) {
+		return errNotDissolved
 	}
 	if _, ok := o.machine.(Holder); ok {
 		o.log.Trim() // what is live is known now; what a crash kept from going may go
 	}
-	last := o.log.Last()
-	o.term = max(o.log.HardState().Term, last.Term) + 1
-	if err := o.log.SetHardState(wal.HardState{Term: o.term}); err != nil {
+	o.term = max(o.log.HardState().Term, o.log.Last().Term) + 1
+	if h.replicas {
+		if err := o.turn(o.term, o.wrapSnapshot); err != nil {
+			return err
+		}
+	} else if err := o.log.SetHardState(wal.HardState{Term: o.term}); err != nil {
 		return fmt.Errorf("raise the epoch to %d: %w", uint64(o.term), storeError(err))
 	}
+	last := o.log.Last()
 	o.log.DropUnnamed(o.term)
 	o.machine.Role(Owner, o.term, Leader{Node: o.host.o.Node})
 	o.marks = Marks{
@@ -89,65 +92,3 @@ func (o *owner) start() error {
 	o.moved()
 	return nil
 }
-
-// restore gives the newest snapshot to the machine.
-func (o *owner) restore() error {
-	r, err := o.log.OpenSnapshot()
-	if errors.Is(err, wal.ErrAbsent) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	holder, ok := o.machine.(Holder)
-	if !ok {
-		return errors.Join(fmt.Errorf("snapshot %d: %w", r.Mark().Index, errNoHolder), r.Close())
-	}
-	err = errors.Join(o.machine.Restore(source{r}), r.Close())
-	if err != nil {
-		return fmt.Errorf("snapshot %d: %w", r.Mark().Index, err)
-	}
-	o.last = r.Mark()
-	if last := o.log.Last(); o.last.Index > last.Index {
-		return fmt.Errorf("snapshot %d: the log ends at %d", o.last.Index, last.Index)
-	}
-	o.snap.taken, o.snap.done = o.last.Index, o.last.Index
-	holder.Bodies(func(ref BodyRef) bool {
-		o.log.Retain(ref)
-		return true
-	})
-	return nil
-}
-
-// replay applies every entry behind the snapshot.
-func (o *owner) replay() error {
-	var p plan
-	end := o.log.Last().Index + 1
-	for o.last.Index+1 < end {
-		entries, err := o.log.Entries(o.last.Index+1, end, replayBytes)
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", uint64(o.last.Index+1), err)
-		}
-		if len(entries) == 0 {
-			panic("bug: raftstore: the log gave no entry of a range that is not empty")
-		}
-		for _, e := range entries {
-			if e.Type != segment.EntryNormal {
-				return fmt.Errorf("entry %d: %w", uint64(e.Index), ErrNoGroup)
-			}
-			if err := o.applyRead(&p, e.Term, e.Index, e.Data); err != nil {
-				return fmt.Errorf("entry %d: %w", uint64(e.Index), err)
-			}
-			o.snap.grown += int64(len(e.Data))
-		}
-	}
-	return nil
-}
-
-var errNoHolder = errors.New("the machine does not tell which bodies its state holds")
-
-// source is a snapshot of the store as the machine sees it.
-type source struct{ r io.Reader }
-
-// WriteTo implements Source. Every byte is verified before it is handed on.
-func (s source) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r) }

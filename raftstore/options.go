@@ -100,4 +100,7 @@ func setDefault[T int | int64](v *T, def T) {
 type OwnerOptions struct {
 	// Create makes the group if this node does not have it; false refuses with ErrNoSuchGroup.
 	Create bool
+	// Dissolved says that the log may be that of a replica whose group consists of it alone by now: it becomes an
+	// owner's. A replica's log is refused by default. An owner's log is opened as always.
+	Dissolved bool
 }

@@ -138,8 +138,14 @@ func (l *raftLog) Term(i uint64) (uint64, error) {
 	return uint64(t), l.raftError(err)
 }
 
-// FirstIndex implements raft.Storage.
-func (l *raftLog) FirstIndex() (uint64, error) { return uint64(l.log.First()), nil }
+// FirstIndex implements raft.Storage. A log that was an owner's may have its entry 1, and that must not be sent to a
+// replica that has nothing: the members do not stand in the entries, but in the snapshot with which the group began.
+func (l *raftLog) FirstIndex() (uint64, error) {
+	if first := l.log.First(); first > 1 || l.log.Last().Index == 0 {
+		return uint64(first), nil
+	}
+	return 2, nil
+}
 
 // LastIndex implements raft.Storage.
 func (l *raftLog) LastIndex() (uint64, error) { return uint64(l.log.Last().Index), nil }

@@ -96,13 +96,8 @@ func (r *replica) start(g *Genesis) error {
 		a.Attach(r)
 	}
 	r.supply.init(r)
-	fresh := r.log.Recovered().Snapshot.Index == 0
-	if fresh && g != nil && len(g.Members) > 0 {
-		if err := r.begin(g); err != nil {
-			return err
-		}
-	}
-	if err := r.restore(); err != nil {
+	fresh, err := r.takeLog(g)
+	if err != nil {
 		return err
 	}
 	if err := r.startRaft(); err != nil {
@@ -123,6 +118,24 @@ func (r *replica) start(g *Genesis) error {
 		r.guard(func() { _ = r.node.Campaign() }) //nolint:errcheck // the election timeout comes anyhow
 	}
 	return r.halted
+}
+
+// takeLog brings machine and configuration to the newest snapshot, and makes that if the group begins here.
+func (r *replica) takeLog(g *Genesis) (fresh bool, err error) {
+	owned, err := r.owned()
+	if err != nil {
+		return false, err
+	}
+	if owned {
+		return false, r.adopt(g)
+	}
+	fresh = r.log.Recovered().Snapshot.Index == 0
+	if fresh && g != nil && len(g.Members) > 0 {
+		if err := r.begin(g); err != nil {
+			return fresh, err
+		}
+	}
+	return fresh, r.restore()
 }
 
 // begin makes the snapshot with which every replica of a new group begins.

@@ -123,6 +123,8 @@ type ReplicaOptions struct {
 
 // Genesis is the beginning of a replicated group: an empty machine, a configuration, and the place behind which the
 // log begins. A replica that joins later begins with no Members, and gets all of it from the leader as a snapshot.
+// Where the log was an owner's, Members has to be this replica alone: the group goes on behind what the owner wrote,
+// and Term and Index are the log's own.
 type Genesis struct {
 	Term    Term  // at least 1
 	Index   Index // at least 1
