@@ -204,7 +204,11 @@ func (s *State) observe(c *Observe, rules int) Result {
 	}
 	to := c.Status.clone()
 	if rules >= 2 {
-		to.Placement = markMade(o.status.Placement, c.Made)
+		made := c.Made
+		if p := o.status.Placement; len(p) == 1 && p[0].Owner && to.ObservedGeneration > 0 {
+			made = []uint64{p[0].Replica}
+		}
+		to.Placement = markMade(o.status.Placement, made)
 		to.Epoch, to.Step, to.Founders = o.status.Epoch, o.status.Step, o.status.Founders
 	}
 	if sameStatus(&to, o.status) {
@@ -278,7 +282,7 @@ func (s *State) drop(o object) Result {
 		delete(s.connectors, o.meta.Name)
 	default:
 		delete(s.nodes, o.meta.Name)
-		s.forgetRetired(o.meta.UID)
+		s.forgetRetired(o.meta.UID, "")
 	}
 	return res
 }
@@ -295,10 +299,12 @@ func (s *State) stillOn(n *Node) string {
 	return ""
 }
 
-// forgetRetired gives up what a node that left would still have to destroy.
-func (s *State) forgetRetired(number uint64) {
+// forgetRetired gives up what a node would still have to destroy that left, or on a disk that it has no more.
+func (s *State) forgetRetired(number uint64, disk string) {
 	for uid, list := range s.retired {
-		rest := slices.DeleteFunc(list, func(r Retired) bool { return r.Replica.Number == number })
+		rest := slices.DeleteFunc(list, func(r Retired) bool {
+			return r.Replica.Number == number && r.Replica.Disk != disk
+		})
 		s.retiredCount -= len(list) - len(rest)
 		s.retired[uid] = rest
 		if len(rest) == 0 {

@@ -208,7 +208,7 @@ func (s *State) placeCluster(c *Place) Result {
 	}
 	step := stepOf(rows)
 	if step == Steady && len(rows) < len(s.cluster.Replicas) {
-		step = Switching // learners leave the configuration
+		step = Adding // learners leave the configuration
 	}
 	if step == s.cluster.Step && slices.Equal(rows, s.cluster.Replicas) {
 		return Result{}

@@ -28,6 +28,7 @@ type Command struct {
 	Reached  *Reached  // of whoever leads the group
 	Gone     *Gone     // of the replica's node
 	Lost     *Lost     // likewise
+	Stuck    *Stuck    // of whoever leads the group
 }
 
 // Observe records what a controller found and did. Of a node it takes Status.Conditions alone; of the control
@@ -66,6 +67,7 @@ const (
 	numberReached  = 7
 	numberGone     = 8
 	numberLost     = 9
+	numberStuck    = 10
 )
 
 // What is present in a mutation.
@@ -105,6 +107,9 @@ func (c Command) Append(dst []byte) []byte {
 	case c.Reached != nil:
 		dst = appendText(append(dst, numberReached), string(c.Reached.Kind))
 		return appendUints(dst, c.Reached.UID, c.Reached.Epoch)
+	case c.Stuck != nil:
+		dst = appendText(append(dst, numberStuck), string(c.Stuck.Kind))
+		return appendUints(dst, c.Stuck.UID, c.Stuck.Epoch)
 	case c.Gone != nil:
 		dst = appendText(append(dst, numberGone), string(c.Gone.Kind))
 		return appendUints(dst, c.Gone.UID, c.Gone.Replica)
@@ -124,7 +129,7 @@ func (c Command) one() {
 	n := 0
 	for _, set := range []bool{
 		c.Mutation != nil, c.Observe != nil, c.Remove != nil, c.Found != nil, c.Register != nil, c.Place != nil,
-		c.Reached != nil, c.Gone != nil, c.Lost != nil,
+		c.Reached != nil, c.Gone != nil, c.Lost != nil, c.Stuck != nil,
 	} {
 		if set {
 			n++
@@ -211,6 +216,8 @@ func (d *decoder) command(c *Command, n byte) bool {
 		c.Place = d.place()
 	case numberReached:
 		c.Reached = &Reached{Kind: Kind(d.text()), UID: d.uint(), Epoch: d.uint()}
+	case numberStuck:
+		c.Stuck = &Stuck{Kind: Kind(d.text()), UID: d.uint(), Epoch: d.uint()}
 	case numberGone:
 		c.Gone = &Gone{Kind: Kind(d.text()), UID: d.uint(), Replica: d.uint()}
 	case numberLost:

@@ -34,7 +34,7 @@ func (r *LeaderReconciler) Applied(c Command, res Result) {
 	if !res.Changed {
 		return
 	}
-	cluster := c.Found != nil || c.Reached != nil && c.Reached.Kind == KindCluster ||
+	cluster := c.Found != nil || c.Stuck != nil && c.Stuck.Kind == KindCluster || c.Reached != nil && c.Reached.Kind == KindCluster ||
 		c.Place != nil && c.Place.Kind == KindCluster || c.Observe != nil && c.Observe.Kind == KindCluster
 	switch {
 	case cluster || res.Node != nil && c.Observe == nil:
@@ -85,15 +85,21 @@ func (r *LeaderReconciler) work(t *task, s *State) (outcome, bool) {
 // queue places a queue, and places it anew when that is called for.
 func (r *LeaderReconciler) queue(q *Queue, s *State) outcome {
 	st := &q.Status
-	if len(s.nodes) == 0 || st.Step == Switching {
+	base := s.base(st)
+	if len(s.nodes) == 0 || st.Step == Switching && base != nil {
 		return outcome{} // the end of that is an entry
 	}
 	want, why := s.wanted(q, r.rt.Reachable)
 	switch {
-	case why != nil && len(st.Placement) == 0:
+	case why != nil && base == nil:
 		return outcome{status: st.with(Pending, *why)}
-	case why != nil && why.Reason == "OwnerAbsent":
+	case s.lostData(st) != nil:
 		return outcome{status: st.with(Degraded, *why)}
+	case why != nil && st.Step == Adding:
+		// What was begun cannot be ended; whoever serves it says why when it is taken back.
+		if want = s.unchanged(st.Placement); want == nil {
+			return outcome{}
+		}
 	case why != nil:
 		return outcome{} // whoever serves it says so
 	}
@@ -101,7 +107,7 @@ func (r *LeaderReconciler) queue(q *Queue, s *State) outcome {
 	if st.Step == Adding {
 		wait = r.o.BackoffMax // a learner may go
 	}
-	place, lead := s.differs(st.Placement, want)
+	place, lead := s.differs(base, want)
 	if !place && (!lead || st.Step != Steady) {
 		return outcome{wait: wait}
 	}
@@ -131,11 +137,11 @@ func (r *LeaderReconciler) removal(q *Queue, s *State) outcome {
 		to.Destroying = true
 		return outcome{status: to}
 	}
-	owner := st.Placement[0].Owner
+	owner, lost := st.Placement[0].Owner, s.lostData(st)
 	left := q.Metadata.DrainUntil + r.o.Patience - r.now
 	switch {
-	case owner && !s.good(&st.Placement[0]):
-		return over("OwnerAbsent", "draining is over: its messages are on a disk that is not there, and go with the queue")
+	case lost != nil:
+		return over(lost.Reason, "draining is over: its messages are on disks that are not there, and go with the queue")
 	case !owner && st.ObservedGeneration == 0:
 		return over("NeverOpened", "draining is over: nobody could put anything in")
 	case left > 0:

@@ -30,15 +30,19 @@ func (r *LeaderReconciler) cluster(t *task, s *State) outcome {
 		}
 	}
 	members := Members(c.Step, c.Replicas)
+	rest, stuck := s.revoked(c.Step, c.Replicas, g.Members)
 	switch {
-	case g.Changing:
+	case stuck && !g.Changing:
+		return outcome{command: &Command{Stuck: &Stuck{Kind: KindCluster, Epoch: c.Epoch}}}
+	case rest != nil && !g.Changing:
+		return r.members(t, rest)
+	case g.Changing || !current(c.Step, c.Replicas, g.Members, s.version):
+		return outcome{wait: r.o.Poll}
+	case c.Step == Switching && !s.risen(c.Replicas, g.Members) && !configured(g.Members, members):
 		return outcome{wait: r.o.Poll}
 	case !configured(g.Members, members):
-		if err := r.rt.ReconfigureControl(members); err != nil {
-			return outcome{wait: r.failed(t)}
-		}
-		return outcome{wait: r.o.Poll}
-	case c.Step == Adding && !risen(c.Replicas, g.Members):
+		return r.members(t, members)
+	case c.Step == Adding && !s.risen(c.Replicas, g.Members):
 		return outcome{wait: r.o.Poll}
 	case c.Step != Steady:
 		return outcome{command: &Command{Reached: &Reached{Kind: KindCluster, Epoch: c.Epoch}}}
@@ -48,6 +52,14 @@ func (r *LeaderReconciler) cluster(t *task, s *State) outcome {
 		return outcome{wait: r.o.Poll} // one that learns is a member when it has caught up
 	}
 	return outcome{}
+}
+
+// members asks the control group for its members.
+func (r *LeaderReconciler) members(t *task, list []Replica) outcome {
+	if err := r.rt.ReconfigureControl(list); err != nil {
+		return outcome{wait: r.failed(t)}
+	}
+	return outcome{wait: r.o.Poll}
 }
 
 // held are the replicas that are there and are not known to be.

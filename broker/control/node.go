@@ -301,6 +301,7 @@ func (s *State) register(c *Register) Result {
 	if n.Status.State == NodeJoining {
 		n.Status.Conditions = []Condition{{CondMembership, "Learning", "it has come, and learns the control log"}}
 	}
+	s.forgetRetired(n.Number(), c.Disk)
 	n.Spec, n.Status.Disk, n.Status.Incarnation = c.NodeSpec, c.Disk, c.Incarnation
 	s.moved(o)
 	return o.result(true, nil)
@@ -353,7 +354,7 @@ func (s *State) registerFirst(c *Register) Result {
 		}
 		for i := range rows {
 			rows[i].Replica = q.Metadata.UID*ReplicasPerEntry + uint64(i)
-			rows[i].Lead = rows[i].Owner
+			rows[i].Lead, rows[i].Made = rows[i].Owner, q.Status.ObservedGeneration > 0
 			if rows[i].Node == c.Fingerprint {
 				rows[i].Number = 1
 			}

@@ -68,6 +68,34 @@ func stepped(step Step, rows []Replica) (to, away []Replica, next Step) {
 	return to, away, Steady
 }
 
+// stuck goes back to adding.
+func (s *State) stuck(c *Stuck) Result {
+	o := s.findUID(c.Kind, c.UID)
+	step, epoch, rows := &s.cluster.Step, &s.cluster.Epoch, s.cluster.Replicas
+	if o.queue != nil {
+		step, epoch, rows = &o.status.Step, &o.status.Epoch, o.status.Placement
+	} else if c.Kind != KindCluster {
+		return Result{Err: gone(c.Kind, c.UID)}
+	}
+	lost := slices.ContainsFunc(rows, func(r Replica) bool { return s.hopeless(&r) })
+	if c.Epoch != *epoch || *step != Switching || !lost {
+		err := &Error{Reason: Conflict, Kind: c.Kind, Message: fmt.Sprintf(
+			"its placement is at epoch %d and step %q, and goes on", *epoch, *step)}
+		if o.meta == nil {
+			return Result{Err: err}
+		}
+		err.Name, err.Now = o.meta.Name, o.meta.ResourceVersion
+		return o.result(false, err)
+	}
+	*step = Adding
+	*epoch++
+	if o.meta == nil {
+		return Result{Changed: true}
+	}
+	s.moved(o)
+	return o.result(true, nil)
+}
+
 // moveConnector gives a connector another node. It is started there when the one before has stopped it.
 func (s *State) moveConnector(c *Place, o object) {
 	old := o.status.Placement

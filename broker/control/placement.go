@@ -11,7 +11,9 @@ import (
 //	step       what has come about in it               what is done                       entry that ends it
 //	steady     the group's members are the placement   nothing; who leads is moved        Place
 //	adding     a queue's owner became a group of one   new replicas are made, and learn   Reached: they are caught up
-//	switching  new replicas are caught up              one joint step to what is Next     Reached: it is committed
+//	switching  what is Next can serve                  one joint step to what is Next     Reached: it is committed
+//
+// A switching that lost one of those that are to rise goes back to adding (Stuck).
 //
 // Behind switching what Leaves is retired: only then is it destroyed, replica by replica. A group that is
 // down to one replica is an owner's again. No step stops at two voters.
@@ -91,6 +93,14 @@ type Reached struct {
 	Epoch uint64
 }
 
+// Stuck says that the switching of this epoch cannot be: a replica that is to rise will never come, and is not in
+// the group's configuration any more, so nobody can go on with it. Another one takes its place.
+type Stuck struct {
+	Kind  Kind
+	UID   uint64
+	Epoch uint64
+}
+
 // Gone says that the data of one replica is destroyed, or that a connector is stopped on a node that it leaves.
 type Gone struct {
 	Kind    Kind
@@ -135,6 +145,12 @@ func Members(step Step, rows []Replica) []Replica {
 func (s *State) good(r *Replica) bool {
 	n := s.nodeOf(r.Number)
 	return n != nil && n.Status.Disk == r.Disk && r.Lost == ""
+}
+
+// hopeless says whether a replica that is to rise will never come: its disk is lost, or its node is to leave.
+func (s *State) hopeless(r *Replica) bool {
+	n := s.nodeOf(r.Number)
+	return r.Next == Rises && (!s.good(r) || n.Metadata.DeletionTimestamp != 0)
 }
 
 // relocate is the placement that a decision leads to from the one that stands. Rows that go at once, which
@@ -182,18 +198,15 @@ func (s *State) relocate(rows []Replica, want []Spot) (to, gone []Replica) {
 	return to, gone
 }
 
-// stepOf is the step in which a placement is that was just decided.
+// stepOf is the step in which a placement is that was just decided: nothing is switched before whoever serves
+// the group has said that what it is switched to is ready.
 func stepOf(rows []Replica) Step {
-	step := Steady
 	for _, r := range rows {
-		if r.Learner && !r.Made {
+		if r.Learner && !r.Made || r.Next != Stays {
 			return Adding
 		}
-		if r.Next != Stays {
-			step = Switching
-		}
 	}
-	return step
+	return Steady
 }
 
 // place takes a decision.
@@ -213,9 +226,13 @@ func (s *State) place(c *Place) Result {
 		return o.result(true, nil)
 	}
 	st := o.status
-	rows, away := s.relocate(st.Placement, c.Want)
-	first := len(st.Placement) == 0
-	owner := len(st.Placement) == 1 && st.Placement[0].Owner
+	was := s.base(st)
+	rows, away := s.relocate(was, c.Want)
+	if was == nil {
+		away = st.Placement // nobody has put anything in: it begins anew
+	}
+	first := len(was) == 0
+	owner := ownerOf(was) != nil
 	step := stepOf(rows)
 	switch {
 	case first && len(rows) == 1:
@@ -224,6 +241,9 @@ func (s *State) place(c *Place) Result {
 		st.Founders = founders(rows)
 	case owner && step != Steady:
 		rows[0].Owner = false // a group of one, which begins where the owner's log ends
+		if !rows[0].Made {
+			st.Founders = founders(rows[:1]) // or nowhere, if the owner never opened it
+		}
 	case !owner && len(rows) == 1 && step == Steady:
 		step = Switching // learners have to leave the configuration before it is an owner's again
 	}
@@ -246,6 +266,51 @@ func founders(rows []Replica) []Founder {
 	return list
 }
 
+// ownerOf is the replica of a queue that has an owner, nil if it has none.
+func ownerOf(rows []Replica) *Replica {
+	if len(rows) == 1 && rows[0].Owner {
+		return &rows[0]
+	}
+	return nil
+}
+
+// base is the placement that the next decision goes on from: nil if there is none, or if the queue was never ready,
+// so that nobody could put anything in, and will not be, for most of its voters are lost.
+func (s *State) base(st *Status) []Replica {
+	if st.ObservedGeneration == 0 && s.mostLost(st.Placement) {
+		return nil
+	}
+	return st.Placement
+}
+
+// mostLost says whether there is no majority of the voters, and will be none before a disk comes back.
+func (s *State) mostLost(rows []Replica) bool {
+	voters, here := 0, 0
+	for i := range rows {
+		if p := &rows[i]; !p.Learner {
+			voters++
+			here += 1 - rank(!s.good(p))
+		}
+	}
+	return here <= voters/2
+}
+
+// lostData is why a queue cannot go on, and nothing can take over from it: its messages are on disks that are not
+// there (T-19, T-32, T-53). nil if that is not so.
+func (s *State) lostData(st *Status) *Condition {
+	if len(st.Placement) == 0 || s.base(st) == nil || !s.mostLost(st.Placement) {
+		return nil
+	}
+	i := slices.IndexFunc(st.Placement, func(p Replica) bool { return !p.Learner && !s.good(&p) })
+	p := &st.Placement[i]
+	if len(st.Placement) == 1 {
+		return &Condition{CondPlacement, "OwnerAbsent", fmt.Sprintf("its messages are on disk %q of node %q, which is not "+
+			"there; nothing was made or changed; bring that disk back, or delete the queue", p.Disk, p.Node)}
+	}
+	return &Condition{CondPlacement, "MajorityLost", fmt.Sprintf("most of its replicas are lost, as that on disk %q of "+
+		"node %q; nothing was made or changed; bring such a disk back, or delete the queue", p.Disk, p.Node)}
+}
+
 // admitPlace refuses a decision that does not fit what stands.
 func (s *State) admitPlace(c *Place, o object) *Error {
 	refuse := func(r Reason, format string, args ...any) *Error {
@@ -261,10 +326,10 @@ func (s *State) admitPlace(c *Place, o object) *Error {
 		return refuse(Conflict, "its placement is at epoch %d, and the decision was made on %d", st.Epoch, c.Epoch)
 	case c.Generation != o.meta.Generation:
 		return refuse(Conflict, "generation %d stands, and the decision was made on %d", o.meta.Generation, c.Generation)
-	case st.Step == Switching:
+	case st.Step == Switching && s.base(st) != nil:
 		return refuse(Conflict, "its replicas are being switched; the next decision comes when that is done")
-	case o.queue != nil && len(st.Placement) == 1 && st.Placement[0].Owner && !s.good(&st.Placement[0]):
-		return refuse(Conflict, "its messages are on a disk that is not there; nothing can take over from it")
+	case o.queue != nil && s.lostData(st) != nil:
+		return refuse(Conflict, "%s", s.lostData(st).Message)
 	}
 	if why := s.spotsFlaw(c.Kind, c.Want, o.status.Placement); why != "" {
 		return refuse(Invalid, "%s", why)

@@ -19,11 +19,9 @@ func takes(n *Node) bool { return n.Status.State == NodeMember && n.Status.Disk 
 
 // wanted are the nodes that a queue is to be on, or the reason why that cannot be.
 func (s *State) wanted(q *Queue, reach func(uint64) bool) ([]Spot, *Condition) {
-	rows := q.Status.Placement
-	if len(rows) == 1 && rows[0].Owner && !s.good(&rows[0]) {
-		// Never made anew elsewhere: its messages are on that disk (T-19, T-32).
-		return nil, &Condition{CondPlacement, "OwnerAbsent", fmt.Sprintf("its messages are on disk %q of node %q, which "+
-			"is not there; nothing was made or changed; bring that disk back, or delete the queue", rows[0].Disk, rows[0].Node)}
+	rows := s.base(&q.Status)
+	if why := s.lostData(&q.Status); why != nil {
+		return nil, why
 	}
 	pick, why := s.pinned(q)
 	if why != nil {
@@ -48,12 +46,37 @@ func (s *State) wanted(q *Queue, reach func(uint64) bool) ([]Spot, *Condition) {
 		add(number)
 	}
 	for _, r := range stay {
-		add(r.Number) // on a node that is to be emptied: there is no other yet
+		if !r.Learner {
+			add(r.Number) // on a node that is to be emptied: there is no other yet
+		}
 	}
 	if len(pick) < n {
 		return nil, s.tooFew(n)
 	}
 	return s.led(q, pick, reach), nil
+}
+
+// unchanged is the decision to stay with the voters that are, nil if that is none.
+func (s *State) unchanged(rows []Replica) []Spot {
+	var want []Spot
+	lead := 0
+	for i := range rows {
+		p := &rows[i]
+		if p.Learner {
+			continue
+		}
+		if !s.good(p) {
+			return nil
+		}
+		if p.Lead {
+			lead = len(want)
+		}
+		want = append(want, Spot{Number: p.Number})
+	}
+	if len(want) > 0 {
+		want[lead].Lead = true
+	}
+	return want
 }
 
 // pinned are the nodes that the spec names.
@@ -64,7 +87,9 @@ func (s *State) pinned(q *Queue) (pick []uint64, why *Condition) {
 		case n == nil:
 			return nil, &Condition{CondPlacement, "NoSuchNode", clip(fmt.Sprintf("spec.placement.nodes names %q, and the nodes "+
 				"are %s; pin it to these, or pin nothing", q.Spec.Placement.Nodes, s.nodeNames()), messageMax)}
-		case slices.ContainsFunc(q.Status.Placement, func(r Replica) bool { return r.Number == n.Number() && s.good(&r) }):
+		case slices.ContainsFunc(q.Status.Placement, func(r Replica) bool {
+			return r.Number == n.Number() && s.good(&r) && !r.Learner
+		}):
 			// It is there. A pin outweighs that the node is to be emptied: who removes the node changes the pin first.
 		case !takes(n):
 			return nil, &Condition{CondPlacement, "NodeNotReady", fmt.Sprintf("spec.placement.nodes names %q, which is %s and "+
@@ -77,7 +102,7 @@ func (s *State) pinned(q *Queue) (pick []uint64, why *Condition) {
 	return pick, nil
 }
 
-// staying are the replicas that may stay, voters first.
+// staying are the replicas that may stay: voters first, of those who can be reached, of those who is to lead.
 func (s *State) staying(rows []Replica, reach func(uint64) bool) []Replica {
 	var list []Replica
 	for _, r := range rows {
@@ -85,7 +110,10 @@ func (s *State) staying(rows []Replica, reach func(uint64) bool) []Replica {
 			list = append(list, r)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Replica) int { return cmp.Compare(rank(a.Learner), rank(b.Learner)) })
+	slices.SortStableFunc(list, func(a, b Replica) int {
+		return cmp.Or(cmp.Compare(rank(a.Learner), rank(b.Learner)),
+			cmp.Compare(rank(!reach(a.Number)), rank(!reach(b.Number))), cmp.Compare(rank(!a.Lead), rank(!b.Lead)))
+	})
 	return list
 }
 

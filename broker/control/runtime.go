@@ -21,17 +21,16 @@ type NodeRuntime interface {
 	// Ensure opens this node's replica of the queue, the row of Status.Placement with this node and disk, as what that
 	// row says:
 	//
-	//   - Owner: the queue's log has an owner and no group. If it is a group of one on the disk, it is turned into an
-	//     owner's: the epoch is above the group's last term (3→1).
+	//   - Owner: the queue's log has an owner and no group. If it is a group on the disk, of which this replica is the only
+	//     voter, it is turned into an owner's: the epoch is above the group's last term (3→1). Learners are left behind.
 	//   - else, a group. If it is an owner's on the disk, that is stopped and the group begins with a flushed snapshot at
 	//     its last index, term the owner's epoch, with this replica as its only voter (1→3).
 	//   - A replica of Status.Founders that is not here begins with Genesis{1, 1, Founders}; any other one begins with no
 	//     members, and learns.
 	//
-	// The group's id is Metadata.UID for the queue's whole life, whatever becomes of its replicas. It may be made only
-	// if the row is not Made, and of an owner, if Status.ObservedGeneration is 0 and no deletion stands: otherwise it was
-	// made before, and a missing one is damage, an error. If that replica can never serve again, the error carries a
-	// *Trouble with Lost.
+	// The group's id is Metadata.UID for the queue's whole life, whatever becomes of its replicas. A replica may be made
+	// only if its row is not Made and no deletion stands: otherwise it was made before, and a missing one is damage, an
+	// error. If it can never serve again, the error carries a *Trouble with Lost.
 	//
 	// Where this replica owns or leads, the spec's limits are put into the log before it is done. Admission and delivery
 	// begin once Ensure was called with an ObservedGeneration above 0: then the registry knows where the messages are.
@@ -40,8 +39,9 @@ type NodeRuntime interface {
 	// Group is what this node's open replica of a group knows. Not called for an owner.
 	Group(q Queue) (Group, error)
 	// Reconfigure asks the group that this replica leads for exactly these members, in one joint step. It is begun, or
-	// not begun with an error; that it is done shows in Group. Only what the committed registry of this node says is
-	// asked for, so a controller that is behind can do no harm.
+	// not begun with an error; that it is done shows in Group. A voter that is not one yet has to be a learner that has
+	// caught up, else it is not begun. What is asked for is what this node's committed copy of the registry says, and
+	// only if the configuration shows that the copy is not behind it.
 	Reconfigure(q Queue, members []Replica) error
 	// Transfer asks the group that this replica leads to be led by another one.
 	Transfer(q Queue, to Replica) error

@@ -114,6 +114,8 @@ func (s *State) apply(c Command) Result {
 		return s.place(c.Place)
 	case c.Reached != nil:
 		return s.reached(c.Reached)
+	case c.Stuck != nil:
+		return s.stuck(c.Stuck)
 	case c.Gone != nil:
 		return s.gone(c.Gone)
 	case c.Lost != nil:

@@ -54,8 +54,8 @@ func (r *NodeReconciler) drain(t *task, q Queue, row *Replica) outcome {
 		}
 		reason = "Drained"
 	case !row.Owner:
-		if g, err := r.rt.Group(q); err != nil || !g.Serves {
-			return outcome{} // whoever leads ends it, or the control leader if nobody does
+		if out, serves := r.closed(t, q, row); !serves {
+			return out // whoever leads ends it, or the control leader if nobody does
 		}
 	}
 	done, d, err := r.rt.Disconnect(q)
@@ -76,37 +76,43 @@ func (r *NodeReconciler) drain(t *task, q Queue, row *Replica) outcome {
 // emptied asks whether consumers have emptied the queue: it is over if they have.
 func (r *NodeReconciler) emptied(t *task, q Queue, row *Replica) (outcome, bool) {
 	st := q.Status
-	bad := func(err error) outcome {
-		out := outcome{wait: r.failed(t)}
-		if row.Owner || row.Lead {
-			out.status = st.with(Deleting, draining, condition(err))
-		}
-		return out
-	}
-	for _, call := range []func(Queue) (bool, error){r.rt.StopAdmission, r.rt.Ensure} {
-		done, err := call(q)
-		if err != nil {
-			return bad(err), false
-		}
-		if !done {
-			return outcome{wait: r.o.Poll}, false // what is said about an error stays until it is known
-		}
-	}
-	if !row.Owner {
-		g, err := r.rt.Group(q)
-		if err != nil || !g.Serves {
-			return outcome{}, false
-		}
+	if out, serves := r.closed(t, q, row); !serves {
+		return out, false
 	}
 	d, err := r.rt.Drained(q)
 	if err != nil {
-		return bad(err), false
+		return outcome{status: st.with(Deleting, draining, condition(err)), wait: r.failed(t)}, false
 	}
 	t.fails = 0
 	if d.Left > 0 {
 		return outcome{status: st.with(Deleting, draining), wait: r.o.Poll}, false
 	}
 	return outcome{}, true
+}
+
+// closed opens a queue that admits nothing any more, and says whether this node serves it.
+func (r *NodeReconciler) closed(t *task, q Queue, row *Replica) (out outcome, serves bool) {
+	for _, call := range []func(Queue) (bool, error){r.rt.StopAdmission, r.rt.Ensure} {
+		done, err := call(q)
+		if err != nil {
+			out.wait = r.failed(t)
+			if row.Owner || row.Lead {
+				out.status = q.Status.with(Deleting, draining, condition(err))
+			}
+			return out, false
+		}
+		if !done {
+			return outcome{wait: r.o.Poll}, false // what is said about an error stays until it is known
+		}
+	}
+	if row.Owner {
+		return outcome{}, true
+	}
+	g, err := r.rt.Group(q)
+	if err != nil {
+		return outcome{wait: r.failed(t)}, false
+	}
+	return outcome{}, g.Serves
 }
 
 // draining is the condition of a queue whose deletion stands.
