@@ -135,3 +135,41 @@ func TestRetainTwice(t *testing.T) {
 	must(t, s.append(&Append{Bodies: []Body{{ref, payload(ref, 300)}}}))
 	s.log.Release(ref)
 }
+
+// TestSnapshotsSideBySide writes the group's own snapshot beside one that arrives: they do not touch each
+// other's files, and two of one index are refused.
+func TestSnapshotsSideBySide(t *testing.T) {
+	l := mustLife(t, memfs.New(), lifeOptions{seed: 1})
+	for i := segment.Index(1); i <= 5; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 100)))
+	}
+	must(t, l.flush())
+	arriving, err := l.log.NewSnapshot(Mark{2, 9})
+	must(t, err)
+	own, err := l.log.NewSnapshot(Mark{1, 5})
+	must(t, err)
+	for _, i := range []segment.Index{9, 5} {
+		if _, err := l.log.NewSnapshot(Mark{3, i}); err == nil {
+			t.Errorf("a second snapshot at index %d was begun", i)
+		}
+	}
+	_, err = arriving.Write(snapshotContent(Mark{2, 9}))
+	must(t, err)
+	_, err = own.Write(snapshotContent(Mark{1, 5}))
+	must(t, err)
+	must(t, own.Commit())
+	must(t, l.log.Advance())
+	must(t, checkSnapshotContent(l.log, Mark{1, 5}))
+	must(t, arriving.Abort())
+	again, err := l.log.NewSnapshot(Mark{2, 9})
+	must(t, err)
+	_, err = again.Write(snapshotContent(Mark{2, 9}))
+	must(t, err)
+	must(t, again.Commit())
+	must(t, l.log.Advance())
+	must(t, checkSnapshotContent(l.log, Mark{2, 9}))
+	if l.log.Last() != (Mark{2, 9}) {
+		t.Errorf("the log goes on behind %+v", l.log.Last())
+	}
+	must(t, l.store.Close())
+}

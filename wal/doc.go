@@ -29,10 +29,10 @@
 // # Who may call
 //
 // A Log has one owner (a shard), and its methods belong to the owner's goroutine but for these, which
-// any goroutine may call: OpenBody, OpenRef, BodyInfo, NewBody, OpenSnapshot, Stats, and the readers and
-// writers they return. A Job runs on any goroutine, one per log at a time, and so do the calls of a
-// SnapshotWriter, while no job runs. The one job that may run beside these is a HardStateJob. The
-// package starts no goroutine, reads no clock and logs nothing; events go to one function.
+// any goroutine may call: OpenBody, OpenRef, BodyInfo, NewBody, NewSnapshot, OpenSnapshot, Stats, and the
+// readers and writers they return. A Job runs on any goroutine, one per log at a time, and so does the
+// Commit of a SnapshotWriter, while no job runs. What may run beside these is a HardStateJob. The package
+// starts no goroutine, reads no clock and logs nothing; events go to one function.
 //
 // # Lifecycle
 //

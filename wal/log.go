@@ -117,7 +117,8 @@ type Log struct {
 	copying   copying
 	manMu     sync.Mutex
 	man       manifest
-	snapInfo  snapInfo // of the newest snapshot; with manMu
+	snapInfo  snapInfo        // of the newest snapshot; with manMu
+	writing   []segment.Index // of snapshots being written; with manMu
 	snapMu    sync.Mutex
 	newSnaps  []Mark // committed by SnapshotWriters, not taken up yet
 	numbered  segment.Number

@@ -13,27 +13,24 @@ import (
 const snapshotsKept = 2
 
 // NewSnapshot begins a snapshot of the state after the entry at m: Write, then Commit or Abort, on
-// any one goroutine while no job of the log runs. Commit returns when the snapshot is flushed and the
-// manifest names it; the owner takes it up with Advance. Where m is behind the last entry, or
+// any one goroutine; Commit while no job of the log runs. Commit returns when the snapshot is flushed
+// and the manifest names it; the owner takes it up with Advance. Where m is behind the last entry, or
 // contradicts the log, the log then goes on behind m and what stood in it is void: that is how a
-// replica is brought up by its leader. A mark not behind the newest snapshot is a bug of the caller.
+// replica is brought up by its leader. An error if m is not behind the newest snapshot, or if a snapshot
+// of the same index is being written: two may be under way, one of the group itself and one that arrives.
 func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 	if err := l.failure(); err != nil {
 		return nil, err
 	}
-	l.manMu.Lock()
-	for _, s := range l.man.Snapshots {
-		if s.Mark.Index >= m.Index {
-			l.manMu.Unlock()
-			return nil, fmt.Errorf("wal: group %d: snapshot at index %d: one at index %d is there already",
-				uint64(l.group), uint64(m.Index), uint64(s.Mark.Index))
-		}
-	}
-	l.manMu.Unlock()
-	w, err := newSnapshot(l.fs, l.fl, l.dir, l.group, m, l.rand)
-	if err != nil {
+	if err := l.beginSnapshot(m); err != nil {
 		return nil, err
 	}
+	w, err := newSnapshot(l.fs, l.fl, l.dir, l.group, m, l.rand)
+	if err != nil {
+		l.endSnapshot(m)
+		return nil, err
+	}
+	w.onEnd = func() { l.endSnapshot(m) }
 	w.onCommit = l.nameSnapshot
 	w.onFault = func(err error) {
 		if !harmless(err) {
@@ -41,6 +38,31 @@ func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 		}
 	}
 	return w, nil
+}
+
+// beginSnapshot takes the name of the snapshot at m.
+func (l *Log) beginSnapshot(m Mark) error {
+	l.manMu.Lock()
+	defer l.manMu.Unlock()
+	for _, s := range l.man.Snapshots {
+		if s.Mark.Index >= m.Index {
+			return fmt.Errorf("wal: group %d: snapshot at index %d: one at index %d is there already",
+				uint64(l.group), uint64(m.Index), uint64(s.Mark.Index))
+		}
+	}
+	if slices.Contains(l.writing, m.Index) {
+		return fmt.Errorf("wal: group %d: snapshot at index %d: one is being written already",
+			uint64(l.group), uint64(m.Index))
+	}
+	l.writing = append(l.writing, m.Index)
+	return nil
+}
+
+// endSnapshot gives the name back.
+func (l *Log) endSnapshot(m Mark) {
+	l.manMu.Lock()
+	defer l.manMu.Unlock()
+	l.writing = slices.DeleteFunc(l.writing, func(i segment.Index) bool { return i == m.Index })
 }
 
 // nameSnapshot makes a flushed snapshot part of the log.

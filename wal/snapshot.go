@@ -35,6 +35,8 @@ type SnapshotWriter struct {
 
 	// onCommit names the snapshot in the manifest; it runs inside Commit when the file is durable.
 	onCommit func(snapInfo) error
+	// onEnd is called once, when the writer no longer uses its file's name; nil for nobody.
+	onEnd func()
 	// onFault is told why the file could not be made durable; nil for nobody.
 	onFault func(error)
 }
@@ -100,7 +102,7 @@ func (s *SnapshotWriter) Commit() error {
 	if err != nil {
 		return errors.Join(s.wrap("write", err), s.Abort())
 	}
-	s.done = true
+	defer s.end()
 	info := snapInfo{Mark: s.mark, Size: s.w.pos, Salt: s.w.file.Salt, Length: t.Plain, Digest: t.Digest}
 	if err := s.publish(); err != nil {
 		if s.onFault != nil {
@@ -145,8 +147,16 @@ func (s *SnapshotWriter) Abort() error {
 	if s.done {
 		return nil
 	}
-	s.done = true
+	defer s.end()
 	return s.w.abort()
+}
+
+// end ends the use of the writer.
+func (s *SnapshotWriter) end() {
+	s.done = true
+	if s.onEnd != nil {
+		s.onEnd()
+	}
 }
 
 func (s *SnapshotWriter) mustBeOpen(call string) {
