@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
+
+	"weida/raftstore"
+)
+
+// options say what one run is like. The zero value is filled by the seed.
+type options struct {
+	seed          uint64
+	nodes         int    // 0: 3 or 5, as the seed says
+	faultTime     micros // 0: as the seed says
+	snapshotBytes int64
+	pace          micros // between messages of a producer
+	big           int    // of a thousand messages so many are large
+	heldEvery     int    // once in so many moves of a leader's marks they are proved; 0: never
+	members       bool   // membership changes
+	mutate        mutations
+}
+
+// mutations break the run itself, so that a test can show that it is noticed. The zero value breaks nothing.
+type mutations struct {
+	overstate   int  // evidence names so many replicas more
+	ignoreFlush bool // flushes of segments do nothing
+	ignoreDirs  bool // flushes of directories do nothing
+	staleFrames bool // what an earlier incarnation sent arrives
+}
+
+// errInjected is the error of a call that was made to fail.
+var errInjected = errors.New("input/output error")
+
+// group is one queue, as the control plane knows it.
+type group struct {
+	id       raftstore.GroupID
+	owned    bool
+	founders []raftstore.Member
+	replicas map[raftstore.NodeID]raftstore.ReplicaID // that are to exist
+	onDisk   map[raftstore.NodeID]raftstore.ReplicaID // that have a log
+	goal     []raftstore.Member                       // of a change of membership; nil: none is under way
+	patience int                                      // looks after which the goal is given up
+}
+
+// genesisOf is how a replica begins.
+func (g *group) genesisOf(r raftstore.ReplicaID) *raftstore.Genesis {
+	for _, m := range g.founders {
+		if m.Replica == r {
+			return &raftstore.Genesis{Term: 3, Index: 100, Members: g.founders}
+		}
+	}
+	return &raftstore.Genesis{}
+}
+
+// cluster is the whole world of one run.
+type cluster struct {
+	*loop
+	o         options
+	nodes     []*node
+	groups    []*group
+	net       *network
+	check     *checker
+	oracle    *oracle
+	stats     stats
+	producers []*producer
+	consumers []*consumer
+	nameless  uint64 // messages without a producer
+	replicas  raftstore.ReplicaID
+	draining  bool // consumers accept everything
+	calm      bool // no more faults
+}
+
+func newCluster(o options) *cluster {
+	l := &loop{seed: o.seed, rng: mathrand.New(mathrand.NewPCG(o.seed, 99))}
+	c := &cluster{loop: l, o: o, replicas: 10}
+	c.stats = newStats()
+	c.net, c.check, c.oracle = newNetwork(c), newChecker(c), &oracle{cluster: c}
+	c.net.stale = o.mutate.staleFrames
+	for i := range o.nodes {
+		c.nodes = append(c.nodes, newNode(c, raftstore.NodeID(i+1)))
+	}
+	return c
+}
+
+// seeded runs fn with raft's own randomness seeded.
+func seeded(seed uint64, fn func()) {
+	was := rand.Reader
+	var key [32]byte
+	for i := range 8 {
+		key[i] = byte(seed >> (8 * i))
+	}
+	rand.Reader = mathrand.NewChaCha8(key)
+	defer func() { rand.Reader = was }()
+	fn()
+}
+
+func (c *cluster) node(id raftstore.NodeID) *node { return c.nodes[id-1] }
+
+func (c *cluster) anyNode() raftstore.NodeID { return raftstore.NodeID(1 + c.rng.IntN(len(c.nodes))) }
+
+// addGroup makes a queue with replicas on the first n nodes behind at, counted around; n = 0 makes one with an owner.
+func (c *cluster) addGroup(at, n int) *group {
+	g := &group{
+		id: raftstore.GroupID(len(c.groups) + 1), owned: n == 0,
+		replicas: map[raftstore.NodeID]raftstore.ReplicaID{}, onDisk: map[raftstore.NodeID]raftstore.ReplicaID{},
+	}
+	for i := range max(n, 1) {
+		id := raftstore.NodeID(1 + (at+i)%len(c.nodes))
+		c.replicas++
+		g.replicas[id] = c.replicas
+		g.founders = append(g.founders, raftstore.Member{Replica: c.replicas, Node: id})
+	}
+	c.groups = append(c.groups, g)
+	return g
+}
+
+// start boots all nodes.
+func (c *cluster) start() {
+	for _, n := range c.nodes {
+		n.boot()
+	}
+}
+
+// leader is the desk that serves a group in the highest term, nil if none does.
+func (c *cluster) leader(g *group) (best *desk) {
+	for _, n := range c.nodes {
+		if d := n.desks[g.id]; n.up && d != nil && d.reigns && (best == nil || d.term > best.term) {
+			best = d
+		}
+	}
+	return best
+}
+
+// toNode carries what a client says to a node, unless that dies before it arrives.
+func (c *cluster) toNode(n *node, fn func()) {
+	if !n.up {
+		return
+	}
+	n.alive(c.between(50, 500), func() {
+		fn()
+		n.wake()
+	})
+}
+
+// fromNode carries what a node says to a client.
+func (c *cluster) fromNode(n *node, fn func()) {
+	life := n.life
+	c.after(c.between(50, 500), func() {
+		if n.life == life {
+			fn()
+		}
+	})
+}
+
+// ask brings a question to the desk of a group on a node, and the answer back.
+func (c *cluster) ask(g *group, to raftstore.NodeID, fn func(d *desk, answer func(result)), reply func(result)) {
+	n := c.node(to)
+	if !n.up {
+		c.after(c.between(millisecond, 20*millisecond), func() { reply(result{kind: refused}) })
+		return
+	}
+	c.toNode(n, func() {
+		answer := func(r result) { c.fromNode(n, func() { reply(r) }) }
+		if d := n.desks[g.id]; d != nil {
+			fn(d, answer)
+			return
+		}
+		answer(result{kind: refused})
+	})
+}
+
+// heal ends all faults: from here on everything has to go well by itself.
+func (c *cluster) heal() {
+	c.note("healed")
+	c.calm, c.draining = true, true
+	c.net.heal()
+	c.net.loss, c.net.double, c.net.late, c.net.streamCuts, c.net.spoiled = 0, 0, 0, 0, 0
+	for _, n := range c.nodes {
+		n.disk.SetCapacity(0)
+		n.speed, n.standsUntil, n.flushTakes = 1, 0, 2*millisecond
+		if n.up {
+			n.fs.DieBefore(0)
+			n.restartIfStuck()
+		} else {
+			n.boot()
+		}
+	}
+	for _, p := range c.producers {
+		p.quota = p.seq
+	}
+}
+
+// restartIfStuck restarts a node with a group that takes nothing any more.
+func (n *node) restartIfStuck() {
+	if n.fs.Dead() {
+		n.died()
+	}
+}
+
+// settledDown says that everything that was asked has an answer, and every queue is empty and the same everywhere.
+func (c *cluster) settledDown() bool {
+	for _, p := range c.producers {
+		if !p.finished() {
+			return false
+		}
+	}
+	for _, g := range c.groups {
+		d := c.leader(g)
+		if d == nil || g.goal != nil {
+			return false
+		}
+		if n := d.state.Counts(); n.Ready+n.Unsettled > 0 {
+			return false
+		}
+		for id := range g.replicas {
+			o := c.node(id).desks[g.id]
+			if o == nil || o.marks.Applied != d.marks.Applied || d.marks.Applied != d.marks.Written {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// finish compares the books (Q2, Q4, Q5, Q9, Q11).
+func (c *cluster) finish() {
+	for _, g := range c.groups {
+		l := c.check.ledger(g.id)
+		c.check.books(g, l)
+		lead := c.leader(g)
+		if lead == nil {
+			continue
+		}
+		want := lead.state.Snapshot()
+		for _, id := range sortedKeys(g.replicas) {
+			if d := c.node(id).desks[g.id]; d != nil && !bytes.Equal(d.state.Snapshot(), want) {
+				c.fail("Q4 g%d: the state of n%d differs from that of n%d", g.id, id, lead.node.id)
+			}
+		}
+		if n := lead.state.Counts(); int(n.In) != len(l.stored) ||
+			n.In != n.Ready+n.Unsettled+n.Accepted+n.Rejected+n.Purged {
+			c.fail("Q11 g%d: the books say %+v, %d messages were stored", g.id, n, len(l.stored))
+		}
+	}
+}
+
+// books compares what was told with what is stored.
+func (k *checker) books(g *group, l *ledger) {
+	last := map[string]ack{}
+	for _, a := range l.acks {
+		s := l.stored[a.offset]
+		if s == nil || s.m.key() != a.m.key() {
+			k.fail("Q2 g%d: %v was acknowledged at offset %d, there is %+v", g.id, a.m, a.offset, s)
+			continue
+		}
+		if k.draining && s.out == 0 {
+			k.fail("Q2 g%d: %v at offset %d was never settled, and the queue is empty", g.id, a.m, a.offset)
+		}
+		if a.attempt != 1 || a.m.producer == "" || k.ledger(g.id).tries[a.m.key()].sent != 1 {
+			continue
+		}
+		_ = last
+	}
+	for _, key := range sortedKeys(l.tries) {
+		t := l.tries[key]
+		if _, ok := l.byKey[key]; ok && t.sent == t.refused {
+			k.fail("Q9 g%d: all %d attempts of %s were refused, and it is stored", g.id, t.sent, key)
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing/iotest"
+
+	"weida/raftstore"
+	"weida/segment"
+)
+
+// network is what lies between the nodes.
+type network struct {
+	c     *cluster
+	links map[[2]raftstore.NodeID]*link // lower node first
+	cut   map[[2]raftstore.NodeID]bool  // one way
+	// of a thousand packets so many are lost, doubled, late
+	loss, double, late int
+	streamCuts         int // of a thousand transfers so many are cut
+	spoiled            int // of a thousand bodies so many have other bytes
+	stale              bool
+	packets            uint64
+}
+
+// link is the pair of connections between two nodes. What was on its way in an earlier one does not arrive.
+type link struct {
+	up    bool
+	epoch uint64
+	lives [2]uint64
+	due   bool // its state is looked at soon
+}
+
+func newNetwork(c *cluster) *network {
+	return &network{c: c, links: map[[2]raftstore.NodeID]*link{}, cut: map[[2]raftstore.NodeID]bool{}}
+}
+
+func pair(a, b raftstore.NodeID) [2]raftstore.NodeID {
+	return [2]raftstore.NodeID{min(a, b), max(a, b)}
+}
+
+func (w *network) link(a, b raftstore.NodeID) *link {
+	l := w.links[pair(a, b)]
+	if l == nil {
+		l = &link{}
+		w.links[pair(a, b)] = l
+	}
+	return l
+}
+
+// passes says whether what is sent now can arrive.
+func (w *network) passes(from, to *node) bool {
+	l := w.link(from.id, to.id)
+	return from.up && to.up && l.up && l.lives == w.lives(from, to) && !w.cut[[2]raftstore.NodeID{from.id, to.id}]
+}
+
+func (w *network) lives(a, b *node) [2]uint64 {
+	if a.id > b.id {
+		a, b = b, a
+	}
+	return [2]uint64{a.life, b.life}
+}
+
+// nodeUp connects a node to all that it reaches.
+func (w *network) nodeUp(n *node) {
+	for _, o := range w.c.nodes {
+		if o != n {
+			w.look(n, o, w.c.between(millisecond, 100*millisecond))
+		}
+	}
+}
+
+// nodeDown is noticed by the others after a while, or when it is back.
+func (w *network) nodeDown(n *node) {
+	for _, o := range w.c.nodes {
+		if o != n {
+			w.look(n, o, w.c.between(millisecond, 2*second))
+		}
+	}
+}
+
+// look brings the connection of two nodes, after a while, into the state that it has to be in.
+func (w *network) look(a, b *node, d micros) {
+	if a.id > b.id {
+		a, b = b, a
+	}
+	l := w.link(a.id, b.id)
+	w.c.after(d, func() {
+		open := a.up && b.up && !w.cut[[2]raftstore.NodeID{a.id, b.id}] && !w.cut[[2]raftstore.NodeID{b.id, a.id}]
+		lives := w.lives(a, b)
+		if open == l.up && (!open || l.lives == lives) {
+			return
+		}
+		l.epoch++
+		l.up, l.lives = open, lives
+		w.c.note("%v and %v connected: %v", a, b, open)
+		w.tell(a, b, open)
+		w.tell(b, a, open)
+	})
+}
+
+// tell lets a node know of another one.
+func (w *network) tell(n, other *node, up bool) {
+	if !n.up {
+		return
+	}
+	life := other.life
+	n.alive(w.c.between(10, millisecond), func() {
+		if up {
+			n.host.PeerUp(other.id, life)
+		} else {
+			n.host.PeerDown(other.id)
+		}
+		n.wake()
+	})
+}
+
+// setCut cuts or mends one way. A connection that is cut long enough, even one way, is given up by both.
+func (w *network) setCut(from, to raftstore.NodeID, cut bool) {
+	if cut {
+		w.cut[[2]raftstore.NodeID{from, to}] = true
+	} else {
+		delete(w.cut, [2]raftstore.NodeID{from, to})
+	}
+	d := w.c.between(10*millisecond, 300*millisecond)
+	if cut {
+		d = w.c.between(500*millisecond, 3*second)
+	}
+	w.look(w.c.node(from), w.c.node(to), d)
+}
+
+// heal mends everything.
+func (w *network) heal() {
+	for _, a := range w.c.nodes {
+		for _, b := range w.c.nodes {
+			if w.cut[[2]raftstore.NodeID{a.id, b.id}] {
+				w.setCut(a.id, b.id, false)
+			}
+		}
+	}
+}
+
+// send carries one packet: deliver is called when it arrives, if it does.
+func (w *network) send(from, to *node, deliver func()) {
+	if !w.passes(from, to) && !w.stale {
+		return
+	}
+	w.packets++
+	if w.c.rng.IntN(1000) < w.loss {
+		return
+	}
+	d := w.c.between(50, 700)
+	if w.c.rng.IntN(1000) < w.late {
+		d = w.c.between(millisecond, 400*millisecond)
+	}
+	l, epoch := w.link(from.id, to.id), w.link(from.id, to.id).epoch
+	arrive := func() {
+		if w.stale && to.up || w.passes(from, to) && l.epoch == epoch {
+			to.alive(0, deliver)
+		}
+	}
+	w.c.after(d, arrive)
+}
+
+// twice says whether a packet arrives a second time.
+func (w *network) twice() int {
+	if w.c.rng.IntN(1000) < w.double {
+		return 2
+	}
+	return 1
+}
+
+func copyFrames(list []raftstore.Frame) []raftstore.Frame {
+	out := make([]raftstore.Frame, len(list))
+	for i, f := range list {
+		out[i] = raftstore.Frame{Group: f.Group, Data: bytes.Clone(f.Data)}
+	}
+	return out
+}
+
+// Raft implements raftstore.Transport.
+func (n *node) Raft(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
+	to := n.node(id)
+	for range n.net.twice() {
+		list := copyFrames(frames)
+		n.net.send(n, to, func() {
+			if refused := to.host.ReceiveRaft(n.id, list); len(refused) > 0 {
+				n.net.send(to, n, func() {
+					n.host.ReceiveRefusals(to.id, refused)
+					n.wake()
+				})
+			}
+			to.wake()
+		})
+	}
+}
+
+// Beat implements raftstore.Transport.
+func (n *node) Beat(id raftstore.NodeID, data []byte) {
+	to, data := n.node(id), bytes.Clone(data)
+	n.net.send(n, to, func() {
+		to.host.ReceiveBeat(n.id, data)
+		to.wake()
+	})
+}
+
+// Payload implements raftstore.Transport.
+func (n *node) Payload(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
+	to := n.node(id)
+	for range n.net.twice() {
+		list := copyFrames(frames)
+		n.net.spoil(list)
+		n.net.send(n, to, func() {
+			to.host.ReceivePayload(n.id, list)
+			to.wake()
+		})
+	}
+}
+
+// The layout of a frame with a body, as far as it is needed to put another body into it.
+const (
+	bodyFrame       = 1
+	bodyFrameDigest = 1 + 16
+	bodyFrameLength = bodyFrameDigest + 16
+	bodyFrameBytes  = bodyFrameLength + 4
+)
+
+// spoil gives some bodies other bytes, with the digest of these: only who asks the commit record can know.
+func (w *network) spoil(list []raftstore.Frame) {
+	for i := range list {
+		b := list[i].Data
+		if len(b) <= bodyFrameBytes || b[0] != bodyFrame || w.c.rng.IntN(1000) >= w.spoiled ||
+			int(binary.LittleEndian.Uint32(b[bodyFrameLength:])) != len(b)-bodyFrameBytes {
+			continue
+		}
+		w.c.stats.fault("wrong body")
+		body := b[bodyFrameBytes:]
+		body[w.c.rng.IntN(len(body))] ^= 1
+		d := segment.DigestOf(body)
+		copy(b[bodyFrameDigest:], d[:])
+	}
+}
+
+// stream is a long transfer. Its receiver reads it when it is closed or cut, on the sender's goroutine.
+type stream struct {
+	from, to *node
+	epoch    uint64
+	ctx      context.Context
+	stop     context.CancelFunc
+	head     []byte
+	b        bytes.Buffer
+	limit    int // bytes after which it is cut; negative: never
+}
+
+var errLost = errors.New("the transfer is lost")
+
+// Stream implements raftstore.Transport.
+func (n *node) Stream(ctx context.Context, id raftstore.NodeID, head []byte) (raftstore.Stream, error) {
+	to := n.node(id)
+	s := &stream{from: n, to: to, epoch: n.net.link(n.id, id).epoch, head: bytes.Clone(head), limit: -1}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	if n.rng.IntN(1000) < n.net.streamCuts {
+		n.stats.fault("transfer cut")
+		s.limit = n.rng.IntN(80_000)
+	}
+	if !s.open() || s.limit == 0 {
+		s.stop()
+		return nil, errLost
+	}
+	n.stats.streams++
+	return s, nil
+}
+
+func (s *stream) open() bool {
+	w := s.from.net
+	return w.passes(s.from, s.to) && w.link(s.from.id, s.to.id).epoch == s.epoch && s.to.now >= s.to.standsUntil
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	if s.ctx.Err() != nil || !s.open() {
+		return 0, errLost
+	}
+	if s.limit >= 0 && s.b.Len()+len(p) > s.limit {
+		s.b.Write(p[:max(s.limit-s.b.Len(), 0)])
+		_ = s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLost))) //nolint:errcheck // the sender hears of the cut
+		s.stop()
+		return 0, errLost
+	}
+	return s.b.Write(p)
+}
+
+func (s *stream) receive(r io.Reader) error {
+	err := s.to.host.ReceiveStream(s.from.id, s.head, r)
+	s.to.wake()
+	return err
+}
+
+// Close implements raftstore.Stream.
+func (s *stream) Close() error {
+	defer s.stop()
+	if s.ctx.Err() != nil || !s.open() {
+		return errLost
+	}
+	return s.receive(&s.b)
+}
+
+// Cancel implements raftstore.Stream.
+func (s *stream) Cancel() { s.stop() }
