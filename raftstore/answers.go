@@ -138,5 +138,5 @@ func (r *replica) releaseAnswers() {
 
 // step gives raft a message. What raft has no use for is dropped, as everywhere in raft.
 func (r *replica) step(m *raftpb.Message) {
-	r.guard(func() { _ = r.node.Step(m) }) //nolint:errcheck // a message from nowhere
+	r.guard(func() { _ = r.node.Step(m) }) // a message from nowhere
 }

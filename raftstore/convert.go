@@ -25,7 +25,7 @@ import (
 var (
 	errNotDissolved = errors.New("the log is a replica's; its group has to be dissolved to this node before it has an " +
 		"owner")
-	errOwnersLog    = errors.New("the log is an owner's; a group begins with its owner as the only member")
+	errOwnersLog = errors.New("the log is an owner's; a group begins with its owner as the only member")
 )
 
 // heritage is what a log says about the group that it belonged to.
@@ -135,7 +135,8 @@ type source struct{ r io.Reader }
 // WriteTo implements Source. Every byte is verified before it is handed on.
 func (s source) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r) }
 
-// turn ends the log as it was: an empty entry of term t, flushed, and a snapshot at it with which the other kind begins.
+// turn ends the log as it was: an empty entry of term t, flushed, and a snapshot at it with which the other kind
+// begins.
 // The hard state of term t is durable, for the flush of the entry is waited for by making it so.
 func (o *seat) turn(t Term, wrap func(Source) Source) error {
 	if _, ok := o.machine.(Holder); !ok {

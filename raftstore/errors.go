@@ -21,8 +21,8 @@ var (
 
 // ErrNotMember means that a log was opened as a replica that its configuration does not name: it was removed, or
 // the log is another replica's. Nothing was changed; whoever holds the group's configuration says what becomes of it.
-var ErrNotMember = errors.New("the configuration in the log does not name this replica; it was removed, or the log is " +
-	"another's; nothing was changed")
+var ErrNotMember = errors.New("the configuration in the log does not name this replica; it was removed, or the log " +
+	"is another's; nothing was changed")
 
 // errOpening refuses proposals of a machine that is still being replayed.
 var errOpening = errors.New("the group is being opened; nothing was stored; try again")

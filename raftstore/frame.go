@@ -146,6 +146,7 @@ func checkEntry(e *raftpb.Entry) error {
 	case raftpb.EntryConfChangeV2:
 		_, err := parseChange(e.GetData())
 		return err
+	case raftpb.EntryConfChange: // of another version
 	}
 	return fmt.Errorf("%w: an entry of kind %v", errFrame, e.GetType())
 }

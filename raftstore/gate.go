@@ -50,7 +50,7 @@ func entryCost(e *raftpb.Entry) int64 {
 }
 
 // offer takes an append that came. It is stepped behind those that wait.
-func (r *replica) offer(l letter, p *plan) (cost int) {
+func (r *replica) offer(l letter) (cost int) {
 	g := &r.gate
 	if Term(l.m.GetTerm()) < r.term {
 		r.step(l.m) // of a deposed leader: nothing of it is taken, but it is told
@@ -60,7 +60,7 @@ func (r *replica) offer(l letter, p *plan) (cost int) {
 		g.drop()
 	}
 	if len(g.waiting) == 0 {
-		cost, l = r.admit(l, p)
+		cost, l = r.admit(l)
 	}
 	if l.m != nil {
 		g.keep(l)
@@ -69,10 +69,10 @@ func (r *replica) offer(l letter, p *plan) (cost int) {
 }
 
 // again tries what waits.
-func (r *replica) again(p *plan) (cost int) {
+func (r *replica) again() (cost int) {
 	g := &r.gate
 	for len(g.waiting) > 0 && r.halted == nil {
-		n, rest := r.admit(g.waiting[0], p)
+		n, rest := r.admit(g.waiting[0])
 		if cost += n; r.halted != nil {
 			return cost
 		}
@@ -92,7 +92,7 @@ func (r *replica) again(p *plan) (cost int) {
 }
 
 // admit steps as much of an append as can be kept, from its beginning, and returns the rest.
-func (r *replica) admit(l letter, p *plan) (cost int, rest letter) {
+func (r *replica) admit(l letter) (cost int, rest letter) {
 	m := l.m
 	for {
 		n, size, why := r.fitting(m)
@@ -105,7 +105,7 @@ func (r *replica) admit(l letter, p *plan) (cost int, rest letter) {
 		}
 		head, tail := split(m, n)
 		r.step(head)
-		r.ready(p)
+		r.ready()
 		cost += int(size)
 		if tail == nil || r.halted != nil {
 			return cost, letter{}

@@ -293,7 +293,7 @@ func (r *replica) snapshotMessage(a *arrivedSnapshot) *raftpb.Message {
 // installed makes a committed snapshot the state of raft first, then of the log, then of the machine.
 func (r *replica) installed(a *arrivedSnapshot) error {
 	r.step(r.snapshotMessage(a))
-	r.ready(&r.shard.plan)
+	r.ready()
 	if r.halted != nil {
 		return r.halted
 	}

@@ -78,7 +78,7 @@ func (r *replica) hushAll() {
 
 // hush takes the leader's word that the group is quiet, if this replica has all that the leader has. It is stepped as
 // the heartbeat that it is; the answer is sent only if the replica goes on ticking, and then it wakes the leader.
-func (r *replica) hush(l *letter, p *plan) {
+func (r *replica) hush(l *letter) {
 	q := l.quiet
 	if q.to != r.rid || !r.placed(q.from, l.from) {
 		r.peers.misplaced++
@@ -97,7 +97,7 @@ func (r *replica) hush(l *letter, p *plan) {
 		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(q.from)), To: new(uint64(r.rid)), Term: new(uint64(q.term)),
 		Commit: new(uint64(commit)),
 	})
-	r.ready(p)
+	r.ready()
 	r.mute = false
 	r.hushed = equal && r.halted == nil
 }
@@ -125,7 +125,7 @@ func (r *replica) news(n NodeID) bool {
 	}
 	r.wake()
 	if !off.forgetLeader {
-		r.guard(func() { _ = r.node.ForgetLeader() }) //nolint:errcheck // it has none: as well
+		r.guard(func() { _ = r.node.ForgetLeader() }) // it has none: as well
 	}
 	if r.firstUp(n) {
 		r.campaign = 1 + int(uint64(r.id)%quietSpread)
@@ -166,7 +166,7 @@ func (r *replica) campaignSoon(n int) {
 		return
 	}
 	if r.campaign = max(0, r.campaign-n); r.campaign == 0 && r.soft.Lead == raft.None {
-		r.guard(func() { _ = r.node.Campaign() }) //nolint:errcheck // the election timeout comes anyhow
+		r.guard(func() { _ = r.node.Campaign() }) // the election timeout comes anyhow
 	}
 }
 

@@ -129,7 +129,7 @@ func voters(list []Member) (n int) {
 }
 
 // takeAsked begins the change that was asked for, if it still can be.
-func (r *replica) takeAsked(p *plan) {
+func (r *replica) takeAsked() {
 	r.mu.Lock()
 	c := r.asked.change
 	r.mu.Unlock()
@@ -137,16 +137,16 @@ func (r *replica) takeAsked(p *plan) {
 		return
 	}
 	r.wake()
-	if r.begins(c, p) {
+	if r.begins(c) {
 		r.active()
 	}
-	r.ready(p)
+	r.ready()
 	r.mu.Lock()
 	r.asked.change = nil
 	r.mu.Unlock()
 }
 
-func (r *replica) begins(c *Change, p *plan) bool {
+func (r *replica) begins(c *Change) bool {
 	if !r.leads() || r.halted != nil {
 		return false
 	}
@@ -160,15 +160,15 @@ func (r *replica) begins(c *Change, p *plan) bool {
 		r.notReserved(err)
 		return false
 	}
-	r.ready(p)
+	r.ready()
 	cc := changeTo(r.conf, c.Members)
-	return r.guard(func() { _ = r.node.ProposeConfChange(cc) }) //nolint:errcheck // refused: Status shows it
+	return r.guard(func() { _ = r.node.ProposeConfChange(cc) }) // refused: Status shows it
 }
 
 // leaveJoint ends a joint step, whoever began it. Only a leader that stays does it: one that goes would leave behind
 // voters that do not know that the step is over, and need its vote, while it may not be elected any more and its log
 // may be longer than theirs. So it hands over first.
-func (r *replica) leaveJoint(p *plan) {
+func (r *replica) leaveJoint() {
 	if !r.conf.joint() || !r.leads() || len(r.changes) > 0 || len(r.held) > 0 || r.halted != nil {
 		return
 	}
@@ -182,8 +182,8 @@ func (r *replica) leaveJoint(p *plan) {
 		r.notReserved(err)
 		return
 	}
-	r.guard(func() { _ = r.node.ProposeConfChange(&raftpb.ConfChangeV2{}) }) //nolint:errcheck // tried again
-	r.ready(p)
+	r.guard(func() { _ = r.node.ProposeConfChange(&raftpb.ConfChangeV2{}) }) // tried again
+	r.ready()
 }
 
 // successor is the other voter of the configuration, or of that to come, that has most and whose node is up; 0 if there

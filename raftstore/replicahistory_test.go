@@ -324,11 +324,11 @@ func (h *history) proposeSome() {
 			items = append(items, note(key))
 		default:
 			it := put(key, "")
-			it.Inline = bodyOf(string(it.Command), 4<<10<<(h.rng.IntN(4)))
+			it.Inline = bodyOf(string(it.Command), 4<<10<<h.rng.IntN(4))
 			items = append(items, it)
 		}
 	}
-	_, _ = m.propose(items...) //nolint:errcheck // full or no leader: nothing follows
+	_, _ = m.propose(items...) // full or no leader: nothing follows
 }
 
 // change asks for other voters, or for another leader.

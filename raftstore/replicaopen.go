@@ -115,7 +115,7 @@ func (r *replica) start(g *Genesis) error {
 	r.moved()
 	first := len(r.conf.state.Voters) == 1 || fresh && g != nil && len(g.Members) > 0 && g.Members[0].Replica == r.rid
 	if first && r.conf.votes(r.rid) {
-		r.guard(func() { _ = r.node.Campaign() }) //nolint:errcheck // the election timeout comes anyhow
+		r.guard(func() { _ = r.node.Campaign() }) // the election timeout comes anyhow
 	}
 	return r.halted
 }
@@ -298,7 +298,7 @@ func (r *replica) replay() error {
 	var p plan
 	for {
 		before := r.last.Index
-		r.ready(&p)
+		r.ready()
 		r.apply(&p)
 		if r.halted != nil {
 			return r.halted

@@ -46,17 +46,17 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	r.letters = r.mail.take(r.letters)
 	for i := range r.letters {
 		if r.halted == nil {
-			cost += r.receive(&r.letters[i], p)
+			cost += r.receive(&r.letters[i])
 		}
 	}
 	if r.task == noTask {
 		r.stuck = false
 	}
-	cost += r.again(p)
+	cost += r.again()
 	r.giveTicks()
-	r.ready(p)
-	r.takeAsked(p)
-	r.leaveJoint(p)
+	r.ready()
+	r.takeAsked()
+	r.leaveJoint()
 	if r.halted == nil {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
 	}
@@ -71,13 +71,13 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 func (r *replica) active() { r.rest, r.parked = 0, false }
 
 // receive gives raft one letter, if this replica can keep what it says.
-func (r *replica) receive(l *letter, p *plan) (cost int) {
+func (r *replica) receive(l *letter) (cost int) {
 	if l.refused != 0 {
 		r.unreachable(l.from)
 		return 0
 	}
 	if l.m == nil {
-		r.hush(l, p)
+		r.hush(l)
 		return 0
 	}
 	from := ReplicaID(l.m.GetFrom())
@@ -91,7 +91,7 @@ func (r *replica) receive(l *letter, p *plan) (cost int) {
 		if r.supply.install != nil {
 			return 0 // a snapshot takes the place of what it would be appended to
 		}
-		return r.offer(*l, p)
+		return r.offer(*l)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 		r.heardOf(l, l.m.GetType() == raftpb.MsgAppResp)
 	default:
@@ -129,7 +129,7 @@ func (r *replica) giveTicks() {
 
 // ready takes from raft what it wants done, until there is nothing: it is written, and what is to be sent or applied is
 // noted.
-func (r *replica) ready(p *plan) {
+func (r *replica) ready() {
 	for r.halted == nil {
 		var rd raft.Ready
 		more := false
@@ -141,11 +141,11 @@ func (r *replica) ready(p *plan) {
 		if !more {
 			return
 		}
-		r.takeReady(&rd, p)
+		r.takeReady(&rd)
 	}
 }
 
-func (r *replica) takeReady(rd *raft.Ready, p *plan) {
+func (r *replica) takeReady(rd *raft.Ready) {
 	if rd.SoftState != nil {
 		r.soft = *rd.SoftState
 	}
@@ -234,7 +234,7 @@ func (r *replica) proposeOne(p *plan) (cost int, ok bool) {
 		r.planned, r.blocked = planned{}, true
 		return 0, false
 	}
-	r.ready(p)
+	r.ready()
 	if r.planned.index != 0 && r.halted == nil {
 		panic(fmt.Sprintf("bug: raftstore: group %d: raft has no entry %d of a proposal that it took", uint64(r.id), index))
 	}
