@@ -20,6 +20,9 @@ const (
 	steadyAfter = time.Second
 )
 
+// dialOneOfSome bounds the attempt at one of several addresses.
+const dialOneOfSome = time.Second
+
 // resolvedMax bounds the addresses that one name stands for (W-41).
 const resolvedMax = 8
 
@@ -56,7 +59,7 @@ func (k *link) knock() {
 	for k.ctx.Err() == nil {
 		if addrs, err := k.resolve(); err == nil && k.pair.Load() == nil {
 			// It ends with DialBack, or nobody is there to hear it, who will dial when it begins.
-			if c, _, err := k.greetAt(kindRaft, addrs, 0); err == nil {
+			if c, _, err := k.greetAt(k.ctx, kindRaft, addrs, 0); err == nil {
 				refuse(c, DialBack)
 			}
 		}
@@ -69,8 +72,8 @@ func (k *link) knock() {
 
 // report tells of an attempt that came to nothing.
 func (k *link) report(err error) {
-	if k.ctx.Err() != nil {
-		return
+	if k.ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return // the link ends, or the other side was seen meanwhile
 	}
 	var refused *RefusedError
 	if !errors.As(err, &refused) {
@@ -82,16 +85,20 @@ func (k *link) report(err error) {
 
 // pause waits after so many attempts in vain, or until the other side was seen.
 func (k *link) pause(fails int) {
-	d := min(pauseFirst<<min(fails-1, 10), pauseLast)
-	d = d/2 + time.Duration(k.links.o.Rand()*float64(d/2))
 	after := make(chan struct{})
-	stop := k.links.o.Clock.AfterFunc(d, func() { close(after) })
+	stop := k.links.o.Clock.AfterFunc(pauseAfter(fails, k.links.o.Rand()), func() { close(after) })
 	defer stop()
 	select {
 	case <-after:
 	case <-k.wake:
 	case <-k.ctx.Done():
 	}
+}
+
+// pauseAfter is how long to wait after so many attempts, with a number in [0, 1) that spreads it.
+func pauseAfter(fails int, spread float64) time.Duration {
+	d := min(pauseFirst<<min(fails-1, 10), pauseLast)
+	return d/2 + time.Duration(spread*float64(d/2))
 }
 
 // dialPair makes both connections, to one address.
@@ -102,14 +109,16 @@ func (k *link) dialPair() (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, h, err := k.greetAt(kindRaft, addrs, attempt)
+	ctx, stop := k.unlessWoken()
+	c, h, err := k.greetAt(ctx, kindRaft, addrs, attempt)
+	stop()
 	if err != nil {
 		return nil, err
 	}
 	if err := k.join(c, &h); err != nil {
 		return nil, k.turnAway(c, err)
 	}
-	c, h, err = k.greetAt(kindPayload, []string{c.RemoteAddr().String()}, attempt)
+	c, h, err = k.greetAt(k.ctx, kindPayload, []string{c.RemoteAddr().String()}, attempt)
 	if err == nil {
 		if err = k.join(c, &h); err != nil {
 			err = k.turnAway(c, err)
@@ -129,11 +138,32 @@ func (k *link) dialPair() (*pair, error) {
 	return nil, err
 }
 
-// greetAt dials the addresses in turn until one answers, and learns who is there.
-func (k *link) greetAt(kind int, addrs []string, attempt uint64) (*endpoint.Conn, hello, error) {
+// unlessWoken is a context that ends when the other side is seen: whoever dials into the void then has something
+// better to do. stop ends it, and is called.
+func (k *link) unlessWoken() (ctx context.Context, stop func()) {
+	select {
+	case <-k.wake: // that was before
+	default:
+	}
+	ctx, cancel := context.WithCancel(k.ctx)
+	k.links.work.Go(func() {
+		select {
+		case <-k.wake:
+			k.knocked() // for who waits for the next attempt
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, cancel
+}
+
+// greetAt dials the addresses in turn until one answers, and learns who is there. ctx bounds the dialling.
+func (k *link) greetAt(
+	ctx context.Context, kind int, addrs []string, attempt uint64,
+) (*endpoint.Conn, hello, error) {
 	var err error
 	for _, addr := range addrs {
-		c, derr := k.links.listener.DialPeer(k.ctx, addr, protocols[kind], k.key)
+		c, derr := k.dialOne(ctx, addr, kind, len(addrs) > 1)
 		if derr != nil {
 			err = fmt.Errorf("peer: dial node %d: %w", k.id, derr)
 			continue
@@ -147,12 +177,26 @@ func (k *link) greetAt(kind int, addrs []string, attempt uint64) (*endpoint.Conn
 	return nil, hello{}, err
 }
 
-// resolve finds the node's addresses, looking names up. What comes from them gets a node's limits. An error means that
-// there is none.
+// dialOne dials one address, for a shorter time if there are others.
+func (k *link) dialOne(ctx context.Context, addr string, kind int, others bool) (*endpoint.Conn, error) {
+	if others {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dialOneOfSome)
+		defer cancel()
+	}
+	return k.links.listener.DialPeer(ctx, addr, protocols[kind], k.key)
+}
+
+// resolve finds the node's addresses, looking names up; if it was just seen somewhere, that is the only one. What comes
+// from those that were given gets a node's limits. An error means that there is none.
 func (k *link) resolve() ([]string, error) {
 	k.mu.Lock()
-	given := k.node.Addresses
+	given, seenAt := k.node.Addresses, k.seenAt
+	k.seenAt = ""
 	k.mu.Unlock()
+	if seenAt != "" {
+		return []string{seenAt}, nil
+	}
 	err := fmt.Errorf("peer: dial node %d: no address is known; give the node one", k.id)
 	found := literal(given)
 	if len(found) < len(given) {

@@ -162,7 +162,7 @@ func (l *Links) answerHello(c *endpoint.Conn, k *link) (h hello, err error) {
 		return h, k.refusal(c, why)
 	}
 	if k.dials {
-		k.saw(&h)
+		k.saw(&h, c.RemoteAddr().String())
 		return h, k.refusal(c, DialBack)
 	}
 	own := l.mine(k.id, h.attempt, c.Share())

@@ -52,10 +52,9 @@ func TestRestartsAreLinkedAgain(t *testing.T) {
 // nothing but a knock of the other side can make this one dial.
 func TestPausesGrowAndAKnockEndsThem(t *testing.T) {
 	clock := newHandClock()
-	spread := 0.0
 	r := newRig(t, 2, func(o *Options) {
 		if o.Node == 1 {
-			o.Clock, o.Rand = clock, func() float64 { return spread }
+			o.Clock, o.Rand = clock, func() float64 { return 0 }
 		}
 	})
 	a, b := r.nodes[0], r.nodes[1]
@@ -73,19 +72,16 @@ func TestPausesGrowAndAKnockEndsThem(t *testing.T) {
 		}
 		clock.pass(got)
 	}
-	spread = 0.999
+	for fails := 1; fails < 100; fails++ {
+		low, high := pauseAfter(fails, 0), pauseAfter(fails, 0.999)
+		if low < pauseFirst/2 || low > pauseLast/2 || high <= low || high > 2*low {
+			t.Errorf("after %d attempts the pause is from %v to %v", fails, low, high)
+		}
+	}
 	if s := a.stats(b); s.Up || s.Dials < uint64(len(want)) {
 		t.Errorf("stats are %+v", s)
 	}
 	b.set(a.as())
-	a.links.mu.RLock() // the table as it is, but for the right address, of which the link is not told
-	k := a.links.byID[2]
-	a.links.mu.RUnlock()
-	k.mu.Lock()
-	k.node = b.as()
-	k.resolved = literal(k.node.Addresses)
-	k.mu.Unlock()
-	b.set(a.as()) // it knocks once more
 	a.got.await(t, "up 2 in 1")
 	b.got.await(t, "up 1 in 1")
 	for _, e := range a.got.events {
@@ -93,6 +89,41 @@ func TestPausesGrowAndAKnockEndsThem(t *testing.T) {
 			t.Errorf("a knock is no refusal: %v", e.Err)
 		}
 	}
+}
+
+// An attempt that gets no answer ends when the other side is seen, wherever that is.
+func TestKnockEndsAHangingAttempt(t *testing.T) {
+	void, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer void.Close()
+	clock := newHandClock()
+	r := newRig(t, 2, func(o *Options) {
+		if o.Node == 1 {
+			o.Clock = clock
+		}
+	})
+	a, b := r.nodes[0], r.nodes[1]
+	n := b.as()
+	n.Addresses = []string{void.LocalAddr().String()}
+	a.set(n)
+	if _, _, err := void.ReadFromUDP(make([]byte, 2000)); err != nil { // it is under way
+		t.Fatal(err)
+	}
+	b.set(a.as())
+	a.got.await(t, "up 2 in 1")
+	b.got.await(t, "up 1 in 1")
+	if s := a.stats(b); s.Dials != 2 {
+		t.Errorf("%d attempts", s.Dials)
+	}
+	// Of several addresses one that answers is enough.
+	again := r.again(1, nil)
+	m := again.as()
+	m.Addresses = append([]string{void.LocalAddr().String()}, m.Addresses...)
+	a.set(m)
+	again.set(a.as())
+	a.got.await(t, "up 2 in 2")
 }
 
 // What cannot be reached is told once, not at every attempt.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -45,6 +46,7 @@ type link struct {
 	mu       sync.Mutex
 	node     Node                  // guarded by mu
 	resolved []netip.AddrPort      // guarded by mu
+	seenAt   string                // guarded by mu; where the other side knocked from, until it is dialled there
 	seen     life                  // guarded by mu; the last that showed itself
 	attempt  uint64                // guarded by mu; the last that was begun
 	half     [kinds]*endpoint.Conn // guarded by mu; the connections of that attempt
@@ -68,6 +70,7 @@ func newLink(l *Links, n Node) *link {
 // update takes over what changed about a node that stays. The caller calls tell when it no longer holds Links.mu.
 func (k *link) update(n Node) {
 	k.mu.Lock()
+	moved := !slices.Equal(k.node.Addresses, n.Addresses)
 	k.node = n
 	k.resolved = literal(n.Addresses)
 	if n.Disk != [16]byte{} && k.seen.incarnation > 0 && n.Disk != k.seen.disk {
@@ -78,7 +81,9 @@ func (k *link) update(n Node) {
 		k.drop(OldIncarnation)
 	}
 	k.mu.Unlock()
-	k.knocked()
+	if moved {
+		k.knocked()
+	}
 }
 
 // knocked begins an attempt at once: the other side was just seen, or its address changed.
@@ -102,9 +107,11 @@ func (k *link) examine(h *hello) (Why, bool) {
 	return examine(h, &k.links.o, &k.node, k.seen)
 }
 
-// saw takes note of a life that showed itself by a knock: whatever an earlier one had is void.
-func (k *link) saw(h *hello) {
+// saw takes note of a life that showed itself by a knock: whatever an earlier one had is void, and it is dialled there
+// at once.
+func (k *link) saw(h *hello, from string) {
 	k.mu.Lock()
+	k.seenAt = from
 	if _, bad := examine(h, &k.links.o, &k.node, k.seen); !bad && h.life() != k.seen {
 		k.drop(OldIncarnation)
 		k.seen = h.life()
