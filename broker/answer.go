@@ -75,17 +75,45 @@ func (p *producer) below(m *message, e wire.Evidence, detail string) {
 	})
 }
 
+// heed lets the stream end if an error says that another node leads.
+func (p *producer) heed(err error) {
+	if notLeading(err) {
+		p.leaving.Do(func() { close(p.left) })
+	}
+}
+
+// over says that the stream ends because this node does not lead the queue any more.
+func (p *producer) over() bool {
+	select {
+	case <-p.reign.over:
+		return true
+	case <-p.left:
+		return true
+	default:
+		return false
+	}
+}
+
 // turnedAway answers a message that the group did not take. Where another node leads, a producer with an id has no
 // answer, but the end of its stream, and sends it there.
 func (p *producer) turnedAway(m message, err error) {
-	if notLeading(err) {
-		p.leaving.Do(func() { close(p.left) })
-		if p.slot != 0 {
-			return
-		}
+	if p.heed(err); p.over() && p.slot != 0 {
+		return
 	}
 	p.answered(1, m.size)
 	p.refused(m.seq, p.session.told(p.queue, err))
+}
+
+// unreceived answers a message whose large body did not come, or was not taken.
+func (p *producer) unreceived(m message, err *wire.Error) {
+	if p.over() {
+		if p.slot != 0 {
+			return
+		}
+		err = p.session.node.away(p.queue) // it was not stored, whoever leads now
+	}
+	p.answered(1, m.size)
+	p.refused(m.seq, err)
 }
 
 // dropped answers a proposal that got no entry. Who wanted no more than Accepted has its answer.

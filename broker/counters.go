@@ -61,6 +61,8 @@ func (n *Node) Counters() admin.Counters {
 			wire.Accepted().String():           c.accepted.Load(),
 			wire.Stored(wire.Written).String(): c.written.Load(),
 			wire.Stored(wire.Flushed).String(): c.flushed.Load(),
+			"replicated:flushed":               c.replicated.Load(), // whatever the number
+			"below_request":                    c.below.Load(),
 		},
 		Indeterminate: c.indeterminate.Load(), Delivered: c.delivered.Load(), Settled: c.settled.Load(),
 		BodyBytes: uint64(max(0, c.bodyBytes.Load())),

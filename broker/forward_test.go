@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/quic-go/quic-go"
@@ -274,7 +275,22 @@ func TestForwardedRedirects(t *testing.T) {
 	q := p.far.lookup("far")
 	q.turn(func() { q.reign, q.leader, q.term = nil, raftstore.Leader{Node: 3}, 9 })
 	p.there.set(town{3: second}) // whom this node does not know
-	p.single(&wire.OpenPeek{Queue: "far"}).end(wire.ForwardBroken)
+	why := frame[*wire.ErrorFrame](p.single(&wire.OpenPeek{Queue: "far"}))
+	if why.Code != wire.ForwardBroken || !strings.Contains(why.Detail, "not in the trust list") {
+		t.Errorf("%+v", why)
+	}
+	p.redirects(1)
 	p.there.set(town{3: addressOf(p.far)}) // itself, for ever
 	p.single(&wire.OpenPeek{Queue: "far"}).end(wire.LedElsewhere)
+	p.redirects(1 + hopsMax)
+}
+
+// redirects expects the node that has the queue to have told so often who leads it.
+func (p *pair) redirects(want int) {
+	p.t.Helper()
+	p.there.mu.Lock()
+	defer p.there.mu.Unlock()
+	if p.there.asked != want {
+		p.t.Errorf("it told %d times who leads, want %d", p.there.asked, want)
+	}
 }

@@ -39,6 +39,7 @@ func (t town) Member(key endpoint.Fingerprint) bool {
 type signpost struct {
 	mu sync.Mutex
 	town
+	asked int // guarded by mu; for a node
 }
 
 func (s *signpost) set(t town) {
@@ -53,9 +54,16 @@ func (s *signpost) now() town {
 	return s.town
 }
 
-func (s *signpost) Node(id raftstore.NodeID) (NodeAddress, bool) { return s.now().Node(id) }
-func (s *signpost) Queue(name string) (NodeAddress, bool)        { return s.now().Queue(name) }
-func (s *signpost) Member(key endpoint.Fingerprint) bool         { return s.now().Member(key) }
+func (s *signpost) Node(id raftstore.NodeID) (NodeAddress, bool) {
+	s.mu.Lock()
+	s.asked++
+	s.mu.Unlock()
+	return s.now().Node(id)
+}
+
+func (s *signpost) Queue(name string) (NodeAddress, bool) { return s.now().Queue(name) }
+
+func (s *signpost) Member(key endpoint.Fingerprint) bool { return s.now().Member(key) }
 
 var second = NodeAddress{Fingerprint: endpoint.Fingerprint{2}, Host: "n2.example", Port: 7443}
 
@@ -232,14 +240,14 @@ func (d *desk) put(term raftstore.Term, c queue.Command) {
 	d.commit(d.last())
 }
 
-// what the leader before had attached may come back; what does not is detached when its time is up, and what ended
-// with its stream is ended at once. A follower proposes nothing of this.
+// what the leader before had attached, or an owner before it, may come back; what does not is detached when its time
+// is up, and what ended with its stream is ended at once. A follower proposes nothing of this.
 func TestReattachGrace(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDesk(t, 3)
 			d.follows(5, 2)
-			d.put(5, queue.Command{Kind: queue.Attach, Subscription: "s", Session: 5<<32 + 70, Limit: 10})
+			d.put(5, queue.Command{Kind: queue.Attach, Subscription: "s", Session: 900<<32 + 70, Limit: 10})
 			d.put(5, queue.Command{Kind: queue.Attach, Subscription: ephemeral + "46", Session: 5<<32 + 71, Limit: 1})
 			d.put(5, queue.Command{Kind: queue.Publish})
 			d.put(5, queue.Command{Kind: queue.Publish})

@@ -217,6 +217,7 @@ func (q *nodeQueue) Halted(err error) {
 	q.halted = err
 	q.giveUp()
 	if l := q.leadership(); l.reign != nil && q.replicated.Load() { // who leads next goes on with it
+		q.turn(func() { q.leader = raftstore.Leader{} })
 		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term})
 	}
 	q.wakeRoom()

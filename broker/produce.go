@@ -235,8 +235,7 @@ func (p *producer) publish(ctx context.Context, m *wire.Publish) {
 		p.propose(ctx) // what came before it does not wait for the body
 		body, err := p.receive(m)
 		if err != nil {
-			p.answered(1, msg.size)
-			p.refused(msg.seq, err)
+			p.unreceived(msg, err)
 			return
 		}
 		item.Large = body

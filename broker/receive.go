@@ -38,6 +38,7 @@ func (p *producer) receive(m *wire.Publish) (raftstore.BodyWriter, *wire.Error) 
 	body, err := p.queue.group.NewBody(int64(m.Length))
 	if err != nil {
 		stream.CancelRead(quic.StreamErrorCode(refusal(err)))
+		p.heed(err)
 		return nil, p.session.told(p.queue, err)
 	}
 	digest, werr := copyBody(body, stream, m.Length)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 // Replicated evidence over real replicas: every node is a way to the leader, and what is asked is reached with three
 // nodes, ends below request or is reached with two, and is refused in bounded time with one.
 func TestReplicatedQueue(t *testing.T) {
+	t.Parallel()
 	tr := newTrio(t)
 	lead := tr.leader()
 	for i := range tr.seats { // whichever is asked
@@ -34,6 +36,7 @@ func TestReplicatedQueue(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	tr.large(lead)
 	tr.lose((lead + 1) % 3)
 	p, err := tr.client(tr.dial.Addrs[lead]).Producer(tr.ctx, "far", client.ProducerOptions{Want: replicated(2)})
 	if err != nil {
@@ -66,6 +69,7 @@ func TestLeadershipMovesUnderLoad(t *testing.T) {
 	const messages = 3000
 	for name, single := range map[string]bool{"aware": false, "single": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			tr := newTrio(t)
 			lead := tr.leader()
 			other := (lead + 1) % 3
@@ -138,4 +142,56 @@ func (tr *trio) consume(k *client.Consumer, messages int) {
 		}
 	}
 	tr.t.Errorf("%d of %d messages came", len(attempts), messages)
+}
+
+// large publishes a large body by way of another node than the leader, and reads it back.
+func (tr *trio) large(lead int) {
+	tr.t.Helper()
+	c := tr.client(tr.dial.Addrs[(lead+2)%3])
+	p, err := c.Producer(tr.ctx, "far", client.ProducerOptions{Want: replicated(3), ID: "large"})
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	body := pattern(1 << 20)
+	r, err := p.Publish(tr.ctx, client.Message{Body: bytes.NewReader(body), Length: int64(len(body))})
+	if err != nil || r.Outcome != client.OK || r.Evidence != replicated(3) {
+		tr.t.Fatalf("%+v, %v", r, err)
+	}
+	for d, err := range c.Peek(tr.ctx, "far", client.PeekOptions{From: r.Offset}) {
+		if err != nil {
+			tr.t.Fatal(err)
+		}
+		if got, err := io.ReadAll(d.Body()); err != nil || !bytes.Equal(got, body) {
+			tr.t.Errorf("%d bytes came, %v", len(got), err)
+		}
+	}
+	if err := p.Close(tr.ctx); err != nil {
+		tr.t.Error(err)
+	}
+}
+
+// a leader that is cut off shows nothing while it still takes itself for one: the others may have another by
+// then.
+func TestStaleLeaderShowsNothing(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	lead := tr.leader()
+	stale := tr.client(tr.dial.Addrs[lead])
+	p, err := stale.Producer(tr.ctx, "far", client.ProducerOptions{Want: replicated(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Publish(tr.ctx, client.Message{Bytes: []byte("old")}); err != nil || r.Outcome != client.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	r := tr.seats[lead].q.leadership().reign
+	tr.net.cut(raftstore.NodeID(lead + 1))
+	tr.seats[lead].post.set(nil) // it hears of nobody else
+	for d, err := range stale.Peek(tr.ctx, "far", client.PeekOptions{}) {
+		var refused *wire.Error
+		if !errors.As(err, &refused) || refused.Code != wire.LeaderChanged && refused.Code != wire.NoQuorum {
+			t.Errorf("it showed %+v, %v", d, err)
+		}
+	}
+	<-r.over
 }

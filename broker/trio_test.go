@@ -264,6 +264,9 @@ func (c *cables) cut(n raftstore.NodeID) {
 		left[id] = h
 	}
 	c.mu.Unlock()
+	if gone == nil {
+		return // cut before
+	}
 	for id, h := range left {
 		h.PeerDown(n)
 		gone.PeerDown(id)
