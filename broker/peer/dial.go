@@ -20,6 +20,9 @@ const (
 	steadyAfter = time.Second
 )
 
+// knockGrace is how long an attempt goes on when the other side was seen meanwhile: it may be about to succeed.
+const knockGrace = 100 * time.Millisecond
+
 // dialOneOfSome bounds the attempt at one of several addresses.
 const dialOneOfSome = time.Second
 
@@ -138,8 +141,8 @@ func (k *link) dialPair() (*pair, error) {
 	return nil, err
 }
 
-// unlessWoken is a context that ends when the other side is seen: whoever dials into the void then has something
-// better to do. stop ends it, and is called.
+// unlessWoken is a context that ends when the other side is seen and no answer comes all the same: whoever dials into
+// the void then has something better to do. stop ends it, and is called.
 func (k *link) unlessWoken() (ctx context.Context, stop func()) {
 	select {
 	case <-k.wake: // that was before
@@ -150,7 +153,9 @@ func (k *link) unlessWoken() (ctx context.Context, stop func()) {
 		select {
 		case <-k.wake:
 			k.knocked() // for who waits for the next attempt
-			cancel()
+			late := k.links.o.Clock.AfterFunc(knockGrace, cancel)
+			<-ctx.Done()
+			late()
 		case <-ctx.Done():
 		}
 	})

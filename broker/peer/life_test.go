@@ -112,6 +112,8 @@ func TestKnockEndsAHangingAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.set(a.as())
+	clock.await(t, 1)
+	clock.pass(knockGrace)
 	a.got.await(t, "up 2 in 1")
 	b.got.await(t, "up 1 in 1")
 	if s := a.stats(b); s.Dials != 2 {
