@@ -50,7 +50,9 @@ func (p livePort) Payload(to NodeID, _ int, frames []Frame) {
 	p.put(to, func(h *Host) { h.ReceivePayload(p.id, list) })
 }
 
-func (p livePort) Stream(context.Context, NodeID, []byte) (Stream, error) { return nil, errLostStream }
+func (p livePort) Stream(ctx context.Context, to NodeID, head []byte) (Stream, error) {
+	return p.net.stream(ctx, p.id, to, head)
+}
 
 // liveCluster starts n hosts on real files.
 func liveCluster(t testing.TB, n int, o HostOptions) *liveNet {
