@@ -195,6 +195,9 @@ func (e *exchanges) run() {
 // take takes what fits into an exchange off the queue, and gives each frame its number. The caller holds mu.
 func (e *exchanges) take() (list []*batch, size int) {
 	frames := 0
+	if len(e.queue) == 0 {
+		panic("bug: peer: an exchange of nothing")
+	}
 	for len(e.queue) > 0 && (size == 0 || size+e.queue[0].size() <= exchangeBytes) {
 		b := e.pop()
 		for _, at := range b.frames {
@@ -206,10 +209,8 @@ func (e *exchanges) take() (list []*batch, size int) {
 		size += b.size()
 		frames += len(b.frames)
 	}
-	if len(list) > 0 {
-		be.PutUint32(list[0].buf, uint32(frames))
-		be.PutUint32(list[0].buf[4:], uint32(size))
-	}
+	be.PutUint32(list[0].buf, uint32(frames))
+	be.PutUint32(list[0].buf[4:], uint32(size))
 	e.bytes += min(size, endpoint.PeerStreamWindow)
 	if len(e.numbers) > e.groups {
 		e.p.link.links.work.Go(func() { e.p.fail(Renewed) })

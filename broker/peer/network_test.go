@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,6 +161,19 @@ func TestCutsAreNoticedAndHeal(t *testing.T) {
 			w.set(func() { w.cut = cut })
 			a.got.await(t, "down 2")
 			b.got.await(t, "down 1")
+			why := ""
+			for _, n := range []*node{a, b} {
+				n.got.until(t, "the reason", func() bool {
+					i := slices.IndexFunc(n.got.events, func(e Event) bool { return e.Kind == Down })
+					if i >= 0 {
+						why += n.got.events[i].Err.Error()
+					}
+					return i >= 0
+				})
+			}
+			if !strings.Contains(why, "was silent for 3s") { // who notices first tells the other, if it can
+				t.Errorf("down because %q", why)
+			}
 			w.set(func() { w.cut = [2]bool{} })
 			a.got.await(t, "up 2 in 1")
 			b.got.await(t, "up 1 in 1")

@@ -81,21 +81,21 @@ func (p *pair) end() {
 	}
 }
 
-// ended says why, as far as the connections know.
+// ended says why, as far as the connections know. Both are closed.
 func (p *pair) ended() error {
 	for _, c := range p.conn {
-		if c.Context().Err() == nil {
-			continue
-		}
 		err := context.Cause(c.Context())
-		if why, remote := remoteReason(err); remote {
-			return fmt.Errorf("peer: node %d ended the link: %v", p.link.id, why)
-		}
+		var said *quic.ApplicationError
 		var silent *quic.IdleTimeoutError
-		if errors.As(err, &silent) {
+		switch {
+		case errors.As(err, &said) && !said.Remote: // here, because the other one had ended
+		case errors.As(err, &said):
+			return fmt.Errorf("peer: node %d ended the link: %v", p.link.id, Why(said.ErrorCode))
+		case errors.As(err, &silent):
 			return fmt.Errorf("peer: node %d was silent for %v: %w", p.link.id, endpoint.PeerIdleMax, err)
+		default:
+			return fmt.Errorf("peer: the link with node %d ended: %w", p.link.id, err)
 		}
-		return fmt.Errorf("peer: the link with node %d ended: %w", p.link.id, err)
 	}
 	return fmt.Errorf("peer: the link with node %d was ended here", p.link.id)
 }
