@@ -90,15 +90,22 @@ func (s *supply) giveUp(a *arrivedSnapshot, why error) {
 	s.told(a.writer.Abort())
 	s.landing.leave()
 	if why != nil {
-		s.r.host.o.Event(Event{Kind: SnapshotRefused, Group: s.r.id, Index: a.mark.Index, Node: a.from, Err: why})
+		s.refused(a, why)
 	}
 }
 
+// refused tells why a snapshot came to nothing. For a while no other is taken.
+func (s *supply) refused(a *arrivedSnapshot, why error) {
+	s.resting = snapshotRestTicks
+	s.landing.rest(true)
+	s.r.host.o.Event(Event{Kind: SnapshotRefused, Group: s.r.id, Index: a.mark.Index, Node: a.from, Err: why})
+}
+
 // endInstall gives the snapshot up. The bodies that were appended for it are no longer retained for it.
-func (s *supply) endInstall() {
+func (s *supply) endInstall(why error) {
 	in := s.install
 	s.install = nil
-	s.giveUp(in.from, nil)
+	s.giveUp(in.from, why)
 	if s.r.halted == nil && !s.r.closed() {
 		s.r.reclaim()
 	}
@@ -106,10 +113,7 @@ func (s *supply) endInstall() {
 
 // fail gives the snapshot up, and says why.
 func (in *install) fail(why error) {
-	in.s.r.host.o.Event(Event{
-		Kind: SnapshotRefused, Group: in.s.r.id, Index: in.from.mark.Index, Node: in.from.from, Err: why,
-	})
-	in.s.endInstall()
+	in.s.endInstall(why)
 }
 
 // step goes on as far as it can go in a round.
@@ -265,9 +269,7 @@ func (s *supply) takeCommit() {
 	}
 	if end.err != nil { // the writer has removed its file, or the log is poisoned
 		r.reclaim()
-		r.host.o.Event(Event{
-			Kind: SnapshotRefused, Group: r.id, Index: in.from.mark.Index, Node: in.from.from, Err: storeError(end.err),
-		})
+		s.refused(in.from, storeError(end.err))
 		return
 	}
 	if err := r.installed(in.from); err != nil {

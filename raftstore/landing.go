@@ -29,6 +29,7 @@ type landing struct {
 	closed   bool
 	bodies   map[BodyRef]*craft
 	snapshot *craft
+	resting  bool // one was given up: none is taken for a while
 	own      bool // a snapshot of this replica's own is being written: it may be of the same entry
 }
 
@@ -200,7 +201,7 @@ type arrivedSnapshot struct {
 func (l *landing) receiveSnapshot(from NodeID, h *streamHead, in *streamReader) error {
 	c := &craft{}
 	l.mu.Lock()
-	if l.closed || l.snapshot != nil || l.own {
+	if l.closed || l.resting || l.snapshot != nil || l.own {
 		l.mu.Unlock()
 		l.dock.leave(snapshotStream)
 		return errNoLanding
@@ -223,6 +224,13 @@ func (l *landing) ownBegins() bool {
 	}
 	l.own = true
 	return true
+}
+
+// rest says whether snapshots are refused for a while.
+func (l *landing) rest(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resting = yes
 }
 
 func (l *landing) ownEnds() {

@@ -35,6 +35,8 @@ type parcel struct {
 // parcels is where they wait for the shard. What peers send is bounded, and dropped as if the network had lost it;
 // what workers say is not: there is at most one of a kind.
 type parcels struct {
+	budget *roomBudget // the node's part of the bound; nil for none
+
 	mu sync.Mutex
 	// guarded by mu
 	closed  bool
@@ -58,10 +60,12 @@ func (b *parcels) put(p parcel) bool {
 	}
 	if p.kind == parcelFrame || p.kind == parcelLost {
 		n := int64(len(p.payload.bytes)) + int64(len(p.payload.wants)*wantSize+len(p.payload.refs)*refSize)
-		if b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax {
+		full := b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax
+		if full || !b.budget.fits(b.bytes, n) {
 			b.dropped++
 			return false
 		}
+		b.budget.take(n)
 		b.frames++
 		b.bytes += n
 	}
@@ -75,6 +79,7 @@ func (b *parcels) take(list []parcel) []parcel {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list, b.arrived = b.arrived, list[:0]
+	b.budget.give(b.bytes)
 	b.frames, b.bytes = 0, 0
 	return list
 }
@@ -84,6 +89,7 @@ func (b *parcels) close() []parcel {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := b.arrived
-	b.closed, b.arrived = true, nil
+	b.budget.give(b.bytes)
+	b.closed, b.arrived, b.frames, b.bytes = true, nil, 0, 0
 	return list
 }

@@ -1,14 +1,12 @@
 package raftstore
 
 import (
-	"errors"
 	"io"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"weida/segment"
 	"weida/wal"
 )
 
@@ -27,13 +25,16 @@ type supply struct {
 	landing landing
 	install *install
 	// pushTo is where the bodies of this leadership go; nil while this replica does not lead. Any goroutine.
-	pushTo atomic.Pointer[pushTo]
-	aimed  *config // of which pushTo was made, with so many changes in the log
-	change int
+	pushTo  atomic.Pointer[pushTo]
+	retries []retry
+	resting int     // ticks for which no snapshot is taken after one that was given up
+	aimed   *config // of which pushTo was made, with so many changes in the log
+	change  int
 }
 
 func (s *supply) init(r *replica) {
 	s.r = r
+	s.box.budget = &r.host.far.rooms
 	s.landing = landing{log: r.log, self: r.rid, dock: &r.host.far.dock, give: s.deliver}
 	r.gate.room = newRoom(roomOptions{
 		here:      r.holds,
@@ -142,141 +143,6 @@ func (s *supply) send(to NodeID, data []byte) {
 	g.payload = append(g.payload, Frame{Group: s.r.id, Data: data})
 }
 
-// beginFetch lets a worker read what somebody asked for.
-func (s *supply) beginFetch() {
-	if s.r.stopping || s.r.halted != nil || s.r.closed() {
-		return
-	}
-	if j, ok := s.fetch.next(); ok {
-		s.r.host.pool.submit(func() { s.deliver(parcel{kind: parcelFetched, fetched: j.run(s.r.log)}) })
-	}
-}
-
-// answer sends what was found, says what was not, and lets the courier carry what is large.
-func (s *supply) answer(f *fetched) {
-	s.fetch.running = false
-	r := s.r
-	st := standing{
-		leads:   r.soft.RaftState == raft.StateLeader,
-		applied: r.last.Index,
-		last:    r.log.Last().Index,
-		term: func(i Index) (Term, bool) {
-			if i < r.log.First() || i > r.log.Last().Index {
-				return 0, false
-			}
-			t, err := r.log.Term(i)
-			return t, err == nil
-		},
-		held: r.gate.room.held,
-	}
-	if r.leads() {
-		st.settled = r.last.Index
-	}
-	for _, data := range f.answers(&st) {
-		s.send(f.to, data)
-	}
-	for _, c := range f.large {
-		key := transferKey{group: r.id, to: f.to, ref: c.Ref}
-		to, ok := r.replicaOn(f.to)
-		if !ok {
-			continue
-		}
-		head := streamHead{kind: bodyStream, group: r.id, from: r.rid, to: to, ref: c.Ref, length: c.Length}
-		open := func() (*streamHead, io.ReadCloser, error) {
-			b, err := r.log.OpenBody(c)
-			if err != nil {
-				return nil, nil, err
-			}
-			return &head, b, nil
-		}
-		ended := func(err error) {
-			if err != nil { // whoever asked may ask another
-				s.deliver(parcel{kind: parcelNotSent, from: f.to, ref: c.Ref, err: err})
-			}
-		}
-		if err := r.host.far.courier.send(&transfer{key: key, open: open, ended: ended}); errors.Is(err, errBusy) {
-			ended(err)
-		}
-	}
-	for i := range f.damaged {
-		if r.names(&f.damaged[i]) {
-			s.stepAside()
-			break
-		}
-	}
-	if len(f.rest) > 0 {
-		s.fetch.take(f.to, f.rest)
-	}
-}
-
-// names reports whether an entry in the log names the body that somebody asked for, as he asked for it.
-func (r *replica) names(w *want) (yes bool) {
-	if w.Index < r.log.First() || w.Index > r.log.Last().Index {
-		return false
-	}
-	list, err := r.log.Entries(w.Index, w.Index+1, segment.BatchMax)
-	if err != nil {
-		return damaged(err)
-	}
-	for i := range list {
-		if list[i].Type != segment.EntryNormal {
-			continue
-		}
-		err = segment.EachCommit(list[i].Data, func(c segment.Commit) error {
-			yes = yes || c == w.Body
-			return nil
-		})
-	}
-	return yes && err == nil
-}
-
-// replicaOn is the other member on a node.
-func (r *replica) replicaOn(n NodeID) (ReplicaID, bool) {
-	for _, m := range r.conf.members {
-		if m.Node == n && m.Replica != r.rid {
-			return m.Replica, true
-		}
-	}
-	for _, c := range r.changes {
-		for _, m := range c.members {
-			if m.Node == n && m.Replica != r.rid {
-				return m.Replica, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// damaged reports whether an error says that what should be on this disk is something else.
-func damaged(err error) bool {
-	var c *segment.CorruptError
-	return errors.As(err, &c)
-}
-
-// stepAside gives the leadership, if this replica has it, to the voter that is farthest: it can't supply a body
-// that it should have.
-func (s *supply) stepAside() {
-	r := s.r
-	if r.soft.RaftState != raft.StateLeader {
-		return
-	}
-	best, match := ReplicaID(0), uint64(0)
-	r.guard(func() {
-		for id, pr := range r.node.Status().Progress {
-			at := ReplicaID(id)
-			if at == r.rid || pr.IsLearner || !r.conf.votes(at) {
-				continue
-			}
-			if best == 0 || pr.Match > match || pr.Match == match && at < best {
-				best, match = at, pr.Match
-			}
-		}
-	})
-	if best != 0 {
-		r.guard(func() { r.node.TransferLeader(uint64(best)) })
-	}
-}
-
 // sendSnapshot sends the newest snapshot to a member that the log does not reach any more.
 func (r *replica) sendSnapshot(to NodeID, m *raftpb.Message) {
 	id := ReplicaID(m.GetTo())
@@ -296,14 +162,46 @@ func (r *replica) sendSnapshot(to NodeID, m *raftpb.Message) {
 	}
 }
 
-// sent tells raft how the transfer of a snapshot ended: the member is probed then, or gets another.
+// retry is a member to which a snapshot could not be sent, and in how many ticks raft hears of it, to send another.
+type retry struct {
+	to    ReplicaID
+	ticks int
+}
+
+const (
+	// snapshotRetryTicks is how long a leader waits before it sends a snapshot again, snapshotRestTicks how long a
+	// member refuses another after one that it gave up, so that one which can't take any is not sent one after the
+	// other.
+	snapshotRetryTicks = 10
+	snapshotRestTicks  = 20
+)
+
+// sent tells raft how the transfer of a snapshot ended: the member is probed then, or gets another after a while.
 func (s *supply) sent(p *parcel) {
-	how := raft.SnapshotFinish
 	if p.err != nil {
-		how = raft.SnapshotFailure
 		s.r.host.o.Event(Event{Kind: SnapshotNotSent, Group: s.r.id, Err: p.err})
+		s.retries = append(s.retries, retry{p.to, snapshotRetryTicks})
+		return
 	}
-	s.r.guard(func() { s.r.node.ReportSnapshot(uint64(p.to), how) })
+	s.r.guard(func() { s.r.node.ReportSnapshot(uint64(p.to), raft.SnapshotFinish) })
+}
+
+// retry lets time pass for what is to be tried again.
+func (s *supply) retry(n int) {
+	if s.resting > 0 {
+		if s.resting -= n; s.resting <= 0 {
+			s.landing.rest(false)
+		}
+	}
+	kept := s.retries[:0]
+	for _, one := range s.retries {
+		if one.ticks -= n; one.ticks > 0 {
+			kept = append(kept, one)
+			continue
+		}
+		s.r.guard(func() { s.r.node.ReportSnapshot(uint64(one.to), raft.SnapshotFailure) })
+	}
+	s.retries = kept
 }
 
 // aim keeps pushTo what the configuration says.
@@ -331,12 +229,14 @@ func (s *supply) ticked(n int) {
 	if s.install != nil {
 		s.install.ticked(n)
 	}
+	s.retry(n)
 	s.ask()
 }
 
 // busy reports whether the payload side needs the log or time to go by.
 func (s *supply) busy() bool {
-	return s.install != nil || s.fetch.running || s.r.gate.room.needed.len > 0
+	return s.install != nil || s.fetch.running || len(s.retries) > 0 && s.r.soft.RaftState == raft.StateLeader ||
+		s.r.gate.room.needed.len > 0
 }
 
 // committed says that an entry of a term is applied: bodies of lower terms that none here names are dead.
@@ -348,7 +248,7 @@ func (s *supply) committed(t Term) {
 // close ends the payload side: the replica takes no part any more. Nothing unfinished stays.
 func (s *supply) close() {
 	if s.install != nil && !s.install.committing {
-		s.endInstall()
+		s.endInstall(nil)
 	}
 	for _, p := range s.box.close() {
 		switch {

@@ -239,3 +239,23 @@ func (n *node) heldBy(i Index) int {
 	m := n.kvs[1].now()
 	return m.HeldBy(i)
 }
+
+// A member that can't keep a snapshot, for its disk is full, is not sent one after the other, and is up once there
+// is room.
+func TestSnapshotRests(t *testing.T) {
+	c, lead, gone := behind(t, 37)
+	c.start(gone)
+	m := c.open(gone, 1, nil)
+	gone.disk.SetCapacity(gone.disk.Used() + 4<<10)
+	c.tick(100)
+	if m.lastI == lead.kvs[1].lastI || gone.told(SnapshotInstalled) > 0 {
+		t.Fatal("there was room")
+	}
+	if n := lead.told(SnapshotNotSent) + gone.told(SnapshotRefused); n == 0 || n > 100/snapshotRetryTicks+2 {
+		t.Errorf("%d snapshots came to nothing in 100 ticks", n)
+	}
+	gone.disk.SetCapacity(0)
+	c.until("it is up", func() bool { return m.lastI == lead.kvs[1].lastI })
+	c.isUp(lead, gone)
+	c.stops()
+}

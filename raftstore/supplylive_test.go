@@ -67,7 +67,9 @@ func (m lockedKV) Role(r Role, t Term, l Leader)        { m.do(func() { m.kv.Rol
 func (m lockedKV) Halted(err error)                     { m.do(func() { m.kv.Halted(err) }) }
 func (m lockedKV) Bodies(yield func(BodyRef) bool)      { m.do(func() { m.kv.Bodies(yield) }) }
 func (m lockedKV) Snapshot() (s Source)                 { m.do(func() { s = m.kv.Snapshot() }); return s }
-func (m lockedKV) Restore(s Source) (err error)         { m.do(func() { err = m.kv.Restore(s) }); return err }
+
+func (m lockedKV) Restore(s Source) (err error) { m.do(func() { err = m.kv.Restore(s) }); return err }
+
 func (m lockedKV) until(holds func() bool) {
 	m.cond.L.Lock()
 	defer m.cond.L.Unlock()
@@ -87,8 +89,8 @@ func (m lockedKV) propose(item Item) (tag uint64, err error) {
 	return tag, err
 }
 
-// Hosts with goroutines: a large body goes to the members while small ones pass; a member that is away is brought up by a
-// snapshot with its live bodies, large ones by streams; nothing waits for anything for ever (T-46, W-10).
+// Hosts with goroutines: a large body goes to the members while small ones pass; a member that is away is brought
+// up by a snapshot with its live bodies, large ones by streams; nothing waits for anything for ever (T-46, W-10).
 func TestSupplyLive(t *testing.T) {
 	var installed atomic.Int64
 	net := liveCluster(t, 3, HostOptions{
