@@ -88,7 +88,9 @@ type Batch struct {
 }
 
 // Marks are a group's watermarks, in the order they are reached: an entry at or below one has that
-// property. In a one-replica group committed = written.
+// property. In a one-replica group committed = written. In a replicated group an entry may be committed before it is
+// flushed here, and Written and Flushed fall where another leader's entries replace what was not committed; Held falls
+// when a node is gone, until it is back and has said again what it holds.
 type Marks struct {
 	Term      Term
 	Written   Index
