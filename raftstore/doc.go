@@ -47,6 +47,21 @@
 //	7. tell               Moved(marks) once; buffers go back to the proposers
 //	8. begin              hard state, next job, snapshot or close  ─────▶  workers ──▶ 2. of a later round
 //
+// # Bodies and snapshots
+//
+// A replicated group's bodies travel beside raft's messages, never in them. An inline body is
+// pushed to the other members with the batch that holds it; a large one while it comes in, as fast
+// as a majority takes it. What is missing when its entry comes is asked for by ref, of the leader
+// and then of the others, and counts only with the length and digest of its commit record. A leader
+// answers for a body that is settled and gone with the index as of which it is: a tombstone then
+// stands for it. Before it is in a batch all of it waits in the replica's room, which is bounded,
+// and so is what the rooms of a node hold together.
+//
+// A member that the log does not reach any more gets the newest snapshot by a stream, then every
+// live body that it names and that is not there. Raft hears of the snapshot only when all of that
+// is flushed: until then, whatever breaks, the replica is what it was. A node sends few snapshots
+// at a time, and so many bytes a second.
+//
 // # Who may call what
 //
 // Host, its Receiver and Group: any goroutine. A Machine is called by its shard, one call at a time; it may call
