@@ -53,7 +53,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	}
 	q := c.queue
 	if !q.enter() {
-		s.refuse(stream, q.deleted())
+		s.refuse(stream, s.node.gone(q))
 		return
 	}
 	defer q.leave()
@@ -65,7 +65,7 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	go func() { // ends with ctx
 		select {
 		case <-q.gone:
-			c.fail(q.deleted())
+			c.fail(s.node.gone(q))
 		case <-c.reign.over:
 			c.fail(s.node.moved(q))
 		case <-ctx.Done():

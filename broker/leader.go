@@ -52,7 +52,7 @@ func (q *nodeQueue) Role(r raftstore.Role, t raftstore.Term, l raftstore.Leader)
 	q.leader, q.term = l, t
 	q.mu.Unlock()
 	if was != nil && !(serves && was.term == t) {
-		q.depose(was, &raftstore.NotLeaderError{Group: q.id, Leader: l, Term: t})
+		q.depose(was, &raftstore.NotLeaderError{Group: q.id, Leader: l, Term: t}, false)
 		was = nil
 	}
 	if serves && was == nil {
@@ -122,8 +122,8 @@ func (q *nodeQueue) see(err error) {
 
 // depose ends a reign. What has an entry that is not known to be committed may be lost or not: its producers are
 // told so, and so are those whose evidence will not grow here any more. Consumers and producers then lose their
-// streams, with a redirect where the new leader is known.
-func (q *nodeQueue) depose(r *reign, why *raftstore.NotLeaderError) {
+// streams, with a redirect where the new leader is known. Nothing more is applied if it is final.
+func (q *nodeQueue) depose(r *reign, why *raftstore.NotLeaderError, final bool) {
 	q.turn(func() {
 		q.reign, q.again = nil, nil
 		if r.absent != nil {
@@ -133,11 +133,14 @@ func (q *nodeQueue) depose(r *reign, why *raftstore.NotLeaderError) {
 	q.reigns, q.going, q.goingAt = false, false, 0
 	kept := q.placed[:0]
 	for _, p := range q.placed {
-		if p.index <= q.committed && q.halted == nil {
+		switch {
+		case p.index <= q.applied && p.to != nil: // an owner's, that waits for its flush
+			p.conclude(q.reached(p.index), why)
+		case p.index <= q.committed && !final:
 			kept = append(kept, p) // it is applied soon, and answered then
-			continue
+		default:
+			p.abandon(why)
 		}
-		p.abandon(why)
 	}
 	clear(q.placed[len(kept):])
 	q.placed = kept

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/queue"
 	"weida/broker/wire"
@@ -190,6 +191,50 @@ func TestLeadershipAgain(t *testing.T) {
 	}
 }
 
+// A group that stops here, because its replica is given up or opened in another way, ends a reign like another leader:
+// nobody waits for what it will not answer.
+func TestGroupStops(t *testing.T) {
+	d := newDesk(t, 3)
+	d.leads(5)
+	p := d.producer("", replicated(3))
+	p.publish(wire.Publish{Seq: 1})
+	d.append()
+	d.held(1, 1)
+	d.commit(1)
+	p.publish(wire.Publish{Seq: 2})
+	d.append()
+	p.nothing()
+	d.marks.Committed = 2 // and it will not be applied
+	d.moved()
+	d.q.group.Stop()
+	list := p.answers()
+	if len(list) != 2 {
+		t.Fatalf("%+v", list)
+	}
+	if f, ok := list[0].(*wire.Indeterminate); !ok || f.Seq != 2 || f.Code != wire.LeaderChanged {
+		t.Errorf("%+v", list[0])
+	}
+	if f, ok := list[1].(*wire.Below); !ok || f.Seq != 1 || f.Evidence != replicated(2) {
+		t.Errorf("%+v", list[1])
+	}
+	if !p.drain(t.Context()) || p.whyEnded() == nil || d.q.leadership().reign != nil {
+		t.Errorf("the stream goes on: %v", p.whyEnded())
+	}
+}
+
+// A queue whose replica here is closed is not deleted, unless the registry says so.
+func TestQueueIsGone(t *testing.T) {
+	r := newRig(t, nil)
+	q := r.node.lookup("demo")
+	if why := r.node.gone(q); why.Code != wire.LeaderChanged {
+		t.Errorf("%v", why)
+	}
+	q = newNodeQueue("demo", q.id+1, control.QueueSpec{}, r.node.c.Log, func(uint64) {}) // an older one of that name
+	if why := r.node.gone(q); why.Code != wire.QueueDeleted {
+		t.Errorf("%v", why)
+	}
+}
+
 // A command that somebody waits for ends, too: as unknown if it has an entry, refused if not.
 func TestCommandsWhenLeadershipEnds(t *testing.T) {
 	d := newDesk(t, 3)
@@ -240,8 +285,8 @@ func (d *desk) put(term raftstore.Term, c queue.Command) {
 	d.commit(d.last())
 }
 
-// what the leader before had attached, or an owner before it, may come back; what does not is detached when its time
-// is up, and what ended with its stream is ended at once. A follower proposes nothing of this.
+// what the leader before had attached, or an owner before it, may come back; what does not is detached when its
+// time is up, and what ended with its stream is ended at once. A follower proposes nothing of this.
 func TestReattachGrace(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,22 @@ import (
 )
 
 // Attach implements raftstore.Attacher.
-func (q *nodeQueue) Attach(g raftstore.Group) { q.group = g }
+func (q *nodeQueue) Attach(g raftstore.Group) { q.group = &attached{g, q} }
+
+// attached is a queue's group, whose end is the end of its reign.
+type attached struct {
+	raftstore.Group
+	queue *nodeQueue
+}
+
+// Stop implements raftstore.Group. What has no answer by then gets none from the group: it may be led elsewhere.
+func (a *attached) Stop() {
+	a.Group.Stop()
+	q := a.queue
+	if l := q.leadership(); l.reign != nil {
+		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term}, true)
+	}
+}
 
 // Appended implements raftstore.Machine.
 func (q *nodeQueue) Appended(tag uint64, t raftstore.Term, i raftstore.Index) {
@@ -218,7 +233,7 @@ func (q *nodeQueue) Halted(err error) {
 	q.giveUp()
 	if l := q.leadership(); l.reign != nil && q.replicated.Load() { // who leads next goes on with it
 		q.turn(func() { q.leader = raftstore.Leader{} })
-		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term})
+		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term}, true)
 	}
 	q.wakeRoom()
 }

@@ -120,7 +120,7 @@ func hurry(stream *quic.Stream) {
 func (p *producer) whyEnded() *wire.Error {
 	select {
 	case <-p.queue.gone:
-		return p.queue.deleted()
+		return p.session.node.gone(p.queue)
 	case <-p.reign.over:
 		return p.session.node.moved(p.queue)
 	case <-p.left:
@@ -154,7 +154,7 @@ func (s *session) openProducer(ctx context.Context, open wire.OpenProducer) (*pr
 		InFlight: inFlightMessagesMax, InFlightSize: inFlightBytesMax,
 	}
 	if !q.enter() {
-		return nil, nil, q.deleted()
+		return nil, nil, s.node.gone(q)
 	}
 	if open.Producer != "" {
 		if refused := p.register(ctx, open.Producer, opened); refused != nil {

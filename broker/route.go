@@ -91,7 +91,7 @@ func (s *session) find(ctx context.Context, name string) (*nodeQueue, *reign, *w
 		case <-late.C:
 			return nil, nil, noQuorum(l)
 		case <-q.gone:
-			return nil, nil, q.deleted()
+			return nil, nil, s.node.gone(q)
 		case <-ctx.Done():
 			return nil, nil, stopping()
 		}
@@ -123,6 +123,18 @@ func (n *Node) moved(q *nodeQueue) *wire.Error {
 		return why
 	}
 	return &wire.Error{Code: wire.LeaderChanged, Detail: "Who leads now is not known here yet"}
+}
+
+// gone says why the streams of a queue end, or don't begin: it was deleted, or it is no more here, or not as it was.
+func (n *Node) gone(q *nodeQueue) *wire.Error {
+	c, ok := n.registry.queue(q.name)
+	if !ok || c.Metadata.UID != uint64(q.id) || c.Metadata.DeletionTimestamp != 0 {
+		return q.deleted()
+	}
+	if at, ok := n.router.Queue(q.name); ok {
+		return at.redirect(q.name, 0)
+	}
+	return &wire.Error{Code: wire.LeaderChanged, Detail: "Its replica on this node was given up, or is opened anew"}
 }
 
 // told is the refusal of an error that says that nothing was stored.
