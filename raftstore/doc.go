@@ -77,11 +77,12 @@
 //
 // # On failure
 //
-// A full disk refuses the proposals it concerns, and what peers send is dropped as if the network had lost it;
-// admission resumes by itself. A failed flush or write makes a group read-only on this node until it is opened anew (Status,
-// Halter, EventKind GroupReadOnly): evidence given before stands, a body can still be read, and a leader tells the
-// others to elect another. A leader whose disk stalls hands over. Failed reports that the node's storage as a whole is
-// not to be trusted: the process has to end. Nothing is retried that a kernel may have lost.
+// A full disk refuses the proposals it concerns, and what peers send is dropped as if the network had lost
+// it; admission resumes by itself. A failed flush or write makes a group read-only on this node until it is
+// opened anew (Status, Halter, EventKind GroupReadOnly): evidence given before stands, a body can still be
+// read, and a leader tells the others to elect another. A leader whose disk stalls hands over. Failed reports
+// that the node's storage as a whole is not to be trusted: the process has to end. Nothing is retried that a
+// kernel may have lost.
 //
 // # The files
 //

@@ -17,6 +17,10 @@ import (
 //	         └─▶ landing ──┘  └──▶ install: a snapshot and its live bodies
 //	         ◀── fetch: what others ask for
 //	         ◀── courier, pushes (of the host): what is long
+//
+// The files are payload.go and streamhead.go (what goes over the connection), parcel.go, room.go, roomask.go and
+// roombound.go (what waits), fetch.go and supplyanswer.go (what others ask for), landing.go, install.go and
+// snapshotfile.go (what comes as a stream), largepush.go, courier.go and hostfar.go (what goes as one).
 type supply struct {
 	r       *replica
 	box     parcels
