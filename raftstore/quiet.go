@@ -23,6 +23,9 @@ const (
 	quietAfter = 1
 	// quietCalm is for how many ticks the leader is silent before: heartbeats leave with the next tick, and are answered.
 	quietCalm = 2
+	// eagerTicks is after how many ticks the first member of a new group calls an election again: the others may be about
+	// to open it.
+	eagerTicks = 2
 	// quietSpread is over how many ticks the elections are spread that the loss of one node calls for.
 	quietSpread = 5
 )
@@ -165,9 +168,13 @@ func (r *replica) campaignSoon(n int) {
 	if r.campaign == 0 {
 		return
 	}
-	if r.campaign = max(0, r.campaign-n); r.campaign == 0 && r.soft.Lead == raft.None {
-		r.guard(func() { _ = r.node.Campaign() }) // the election timeout comes anyhow
+	if r.campaign = max(0, r.campaign-n); r.campaign > 0 || r.soft.Lead != raft.None {
+		return
 	}
+	if r.eager && r.now < int64(r.host.o.ElectionTicks) {
+		r.campaign = eagerTicks
+	}
+	r.guard(func() { _ = r.node.Campaign() }) // the election timeout comes anyhow
 }
 
 // calm reports whether the group is about to become quiet: then raft is not ticked, so that no heartbeat is on its way

@@ -56,6 +56,7 @@ type replica struct {
 	parked   bool
 	removed  bool // an applied configuration is without this replica
 	hushed   bool // the group is quiet: not ticked
+	eager    bool // the first member of a new group
 	left     bool // the others were told that this replica falls silent
 	calmed   int  // ticks for which raft was not ticked, before the quiet
 	mute     bool // answers to heartbeats are not sent

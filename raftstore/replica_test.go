@@ -33,3 +33,18 @@ func TestReplicate(t *testing.T) {
 		o.rig.stop()
 	}
 }
+
+// A group that is being made has a leader soon, in whatever order its members open it: the first of them asks again.
+func TestNewGroupElects(t *testing.T) {
+	for first := range 3 {
+		c := newCluster(t, 3, uint64(71+first))
+		for i := range 3 {
+			c.open(c.nodes[(first+i)%3], 1, genesis(3))
+			c.tick(1)
+		}
+		c.tick(4)
+		if n := c.leads(1); n == nil || n.id != 1 {
+			t.Errorf("opened from node %d on: led by %v", first+1, n)
+		}
+	}
+}

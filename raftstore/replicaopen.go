@@ -113,8 +113,9 @@ func (r *replica) start(g *Genesis) error {
 		r.log.Trim()
 	}
 	r.moved()
-	first := len(r.conf.state.Voters) == 1 || fresh && g != nil && len(g.Members) > 0 && g.Members[0].Replica == r.rid
-	if first && r.conf.votes(r.rid) {
+	r.eager = fresh && g != nil && len(g.Members) > 0 && g.Members[0].Replica == r.rid
+	if (r.eager || len(r.conf.state.Voters) == 1) && r.conf.votes(r.rid) {
+		r.campaign = eagerTicks
 		r.guard(func() { _ = r.node.Campaign() }) // the election timeout comes anyhow
 	}
 	return r.halted
