@@ -79,6 +79,8 @@ func (r *replica) installable(a *arrivedSnapshot) error {
 		return fmt.Errorf("%w: this replica leads", errInstall)
 	case a.mark.Index <= r.commit:
 		return fmt.Errorf("%w: it is at %d, committed is %d", errInstall, a.mark.Index, r.commit)
+	case !r.placed(a.sender, a.from):
+		return fmt.Errorf("%w: replica %d is not on node %d", errInstall, a.sender, a.from)
 	case !in:
 		return fmt.Errorf("%w: replica %d is not in it", errInstall, r.rid)
 	}

@@ -1,6 +1,8 @@
 package raftstore
 
 import (
+	"slices"
+
 	"weida/segment"
 	"weida/wal"
 )
@@ -88,10 +90,10 @@ type roomItem struct {
 type roomNeed struct {
 	index   Index // of the entry, the lowest that asked; or of the snapshot
 	body    segment.Commit
-	loose   bool   // of a snapshot that is being installed, in no entry: an inline one has no length and no digest
-	whom    NodeID // was asked last
-	since   uint64 // tick of the first asking
-	touched uint64 // tick of the last
+	loose   bool     // of a snapshot that is being installed, in no entry: an inline one has no length and no digest
+	whom    []NodeID // were asked
+	since   uint64   // tick of the first asking
+	touched uint64   // tick of the last
 	asked   bool
 	next    uint64 // tick of the next request
 	turn    int    // who is next
@@ -268,11 +270,11 @@ func (r *room) putFile(from NodeID, f *wal.BodyFile) bool {
 	return r.put(&roomItem{ref: f.Ref(), from: from, file: f})
 }
 
-// putSettled takes the answer that a body is settled as of a committed index. It counts only for a body that an entry
-// asked for, and only from that entry on: nothing is settled before it is there.
+// putSettled takes the answer that a body is settled as of a committed index. It counts only from a node that was
+// asked, and only from the entry on that asked for the body: nothing is settled before it is there.
 func (r *room) putSettled(from NodeID, ref BodyRef, at Index) bool {
 	it := r.items[ref]
-	if it == nil || it.need == nil || at < it.need.index {
+	if it == nil || it.need == nil || at < it.need.index || !slices.Contains(it.need.whom, from) {
 		return false
 	}
 	return r.put(&roomItem{ref: ref, from: from, settled: at})
@@ -318,5 +320,5 @@ func (r *room) put(it *roomItem) bool {
 
 // vouched says whether an inline body of a snapshot comes from whom it was asked.
 func (n *roomNeed) vouched(it *roomItem) bool {
-	return n.loose && it.inline && !n.body.Large && it.from == n.whom
+	return n.loose && it.inline && !n.body.Large && slices.Contains(n.whom, it.from)
 }

@@ -186,8 +186,13 @@ func TestRoomTombstone(t *testing.T) {
 	big.Large = true
 	e := entryOf(5, 2, commitOf(a, 10), big)
 	r.ready(e)
-	if r.putSettled(1, a, 4) {
-		t.Fatal("took a tombstone from before the entry")
+	if r.putSettled(1, a, 9) {
+		t.Fatal("took a tombstone of a node that was not asked")
+	}
+	r.ticked(1)
+	r.asks(1, []NodeID{1, 2})
+	if r.putSettled(1, a, 4) || r.putSettled(2, a, 9) {
+		t.Fatal("took a tombstone from before the entry, or of a node that was not asked")
 	}
 	if !r.putSettled(1, a, 9) || !r.putSettled(1, b, 9) || !r.ready(e) {
 		t.Fatal("not ready with tombstones")
@@ -196,6 +201,39 @@ func TestRoomTombstone(t *testing.T) {
 	r.give(e, &app)
 	if !slices.Equal(app.Voids, []wal.Void{{Ref: a, Settled: 9}, {Ref: b, Settled: 9}}) {
 		t.Fatalf("gave %+v", app)
+	}
+	r.check()
+}
+
+// A body of a snapshot, which no commit record proves, counts only from a node that was asked for it.
+func TestRoomLoose(t *testing.T) {
+	r := newRoomRig(t, roomOptions{})
+	a := bref(2, 1)
+	r.body(3, a, 10)
+	var app wal.Append
+	r.want(7, segment.Commit{Ref: a})
+	if r.giveLoose(a, &app) {
+		t.Fatal("took what came by itself")
+	}
+	list := r.asks(1, []NodeID{1, 2})
+	if len(list) != 1 || list[0].to != 1 || !list[0].wants[0].Unproved || list[0].wants[0].Index != 7 {
+		t.Fatalf("asks %+v", list)
+	}
+	if r.body(3, a, 20) || r.putSettled(3, a, 9) {
+		t.Fatal("took the body of a node that was not asked")
+	}
+	r.ticked(roomAskAgain)
+	r.want(7, segment.Commit{Ref: a})
+	if list = r.asks(1, []NodeID{1, 2}); len(list) != 1 || list[0].to != 2 {
+		t.Fatalf("asks %+v", list)
+	}
+	if !r.body(1, a, 30) || !r.giveLoose(a, &app) || len(app.Bodies[0].Payload) != 30 { // late, and asked
+		t.Fatal("did not take the body of a node that was asked")
+	}
+	big := segment.Commit{Ref: bref(2, 2), Length: 100_000, Digest: Digest{1}, Large: true}
+	r.want(7, big)
+	if list = r.asks(1, nil); list[0].wants[0].Unproved || list[0].wants[0].Body != big {
+		t.Fatalf("asks %+v", list)
 	}
 	r.check()
 }

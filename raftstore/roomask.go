@@ -1,5 +1,7 @@
 package raftstore
 
+import "slices"
+
 // ask is what one node is asked for.
 type ask struct {
 	to    NodeID
@@ -65,7 +67,10 @@ func (r *room) asks(leader NodeID, others []NodeID) []ask {
 			return list
 		}
 		n.turn++
-		n.asked, n.whom, n.next = true, to, r.tick+roomAskAgain
+		n.asked, n.next = true, r.tick+roomAskAgain
+		if !slices.Contains(n.whom, to) {
+			n.whom = append(n.whom, to)
+		}
 		if n.body.Large {
 			n.next = r.tick + roomAskLargeAgain
 		} else {

@@ -106,7 +106,9 @@ func (s *supply) frame(p *parcel) {
 	case bodyFrame:
 		room.putBody(p.from, f.body.Ref, f.body.Digest, f.bytes)
 	case wantFrame:
-		s.fetch.take(p.from, f.wants)
+		if _, ok := s.r.replicaOn(p.from); ok { // a member, or one on its way in
+			s.fetch.take(p.from, f.wants)
+		}
 	case settledFrame:
 		for _, ref := range f.refs {
 			room.putSettled(p.from, ref, f.settle)
