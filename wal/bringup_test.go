@@ -3,6 +3,7 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"weida/fsync/memfs"
@@ -163,11 +164,20 @@ func TestSnapshotsSideBySide(t *testing.T) {
 	must(t, arriving.Abort())
 	again, err := l.log.NewSnapshot(Mark{2, 9})
 	must(t, err)
+	late, err := l.log.NewSnapshot(Mark{1, 7})
+	must(t, err)
 	_, err = again.Write(snapshotContent(Mark{2, 9}))
 	must(t, err)
 	must(t, again.Commit())
 	must(t, l.log.Advance())
 	must(t, checkSnapshotContent(l.log, Mark{2, 9}))
+	if err := late.Commit(); !errors.Is(err, errSurpassed) {
+		t.Errorf("a snapshot was committed before the newest: %v", err)
+	}
+	must(t, l.log.Advance())
+	if names := strings.Join(namesIn(t, l.log.fs, l.log.dir), " "); strings.Contains(names, snapshotName(7)) {
+		t.Errorf("it left its file: %s", names)
+	}
 	if l.log.Last() != (Mark{2, 9}) {
 		t.Errorf("the log goes on behind %+v", l.log.Last())
 	}

@@ -44,17 +44,28 @@ func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 func (l *Log) beginSnapshot(m Mark) error {
 	l.manMu.Lock()
 	defer l.manMu.Unlock()
-	for _, s := range l.man.Snapshots {
-		if s.Mark.Index >= m.Index {
-			return fmt.Errorf("wal: group %d: snapshot at index %d: one at index %d is there already",
-				uint64(l.group), uint64(m.Index), uint64(s.Mark.Index))
-		}
+	if err := l.surpassed(m); err != nil {
+		return err
 	}
 	if slices.Contains(l.writing, m.Index) {
 		return fmt.Errorf("wal: group %d: snapshot at index %d: one is being written already",
 			uint64(l.group), uint64(m.Index))
 	}
 	l.writing = append(l.writing, m.Index)
+	return nil
+}
+
+// errSurpassed is what a snapshot meets that is not behind the newest one.
+var errSurpassed = errors.New("one that is not behind it is there already")
+
+// surpassed refuses a mark that is not behind the newest snapshot. manMu is held.
+func (l *Log) surpassed(m Mark) error {
+	for _, s := range l.man.Snapshots {
+		if s.Mark.Index >= m.Index {
+			return fmt.Errorf("wal: group %d: snapshot at index %d: %w: at index %d", uint64(l.group),
+				uint64(m.Index), errSurpassed, uint64(s.Mark.Index))
+		}
+	}
 	return nil
 }
 
@@ -67,8 +78,14 @@ func (l *Log) endSnapshot(m Mark) {
 
 // nameSnapshot makes a flushed snapshot part of the log.
 func (l *Log) nameSnapshot(info snapInfo) error {
+	l.manMu.Lock()
+	err := l.surpassed(info.Mark)
+	l.manMu.Unlock()
+	if err != nil {
+		return err
+	}
 	var old []string
-	err := l.change(nil, segment.Position{}, func(m *manifest) {
+	err = l.change(nil, segment.Position{}, func(m *manifest) {
 		m.Snapshots = append(m.Snapshots, info)
 		for len(m.Snapshots) > snapshotsKept {
 			old = append(old, snapshotName(m.Snapshots[0].Mark.Index))
