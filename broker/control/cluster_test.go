@@ -1,6 +1,8 @@
 package control
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -122,4 +124,195 @@ func changes(t *testing.T, at int, fault fault) int {
 	}
 	f.check(len(f.truth.retired) == 0, "retired: %+v", f.truth.retired)
 	return f.calls
+}
+
+// lead is where a queue is to be led.
+func (f *fleet) lead(name string) string {
+	for _, p := range f.truth.queues[name].Status.Placement {
+		if p.Lead {
+			return p.Node
+		}
+	}
+	return ""
+}
+
+// TestLostReplicaIsReplaced: a replica whose directory is gone, and one whose disk is, never come back under their
+// ids; others take their places, on the same nodes if there are no more.
+func TestLostReplicaIsReplaced(t *testing.T) {
+	f := newFleet(t, 3, 0)
+	f.apply("a", QueueSpec{Replicas: 3})
+	f.settle("made")
+	f.puts("a", 3)
+	q, _ := f.truth.Queue("a")
+	before := ids(q)
+	n := f.nodes[1]
+	n.die()
+	delete(n.groups, q.Metadata.UID)
+	n.boot()
+	f.settle("a directory is lost")
+	q, _ = f.truth.Queue("a")
+	f.check(q.Status.Phase == Ready && len(ids(q)) == 3 && !slices.Equal(ids(q), before), "%+v", q.Status)
+	f.check(len(n.aside) == 0 && n.groups[q.Metadata.UID] != nil, "%+v", n)
+
+	n.die()
+	n.wipe()
+	n.boot()
+	f.settle("a disk is lost")
+	q, _ = f.truth.Queue("a")
+	f.check(q.Status.Phase == Ready && len(q.Status.Placement) == 3, "%+v", q.Status)
+	f.keeps("a", 3)
+	c := f.truth.Cluster()
+	f.check(len(c.Replicas) == 3 && c.Step == Steady && c.Replicas[2].Disk == "d2'", "%+v", c)
+}
+
+// TestMajorityLost: a queue without a majority of its disks stays as it is, says so, and can be deleted; others do
+// not notice (T-31, T-53).
+func TestMajorityLost(t *testing.T) {
+	f := newFleet(t, 5, 0)
+	f.apply("a", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n1", "n2", "n3"}}})
+	f.apply("b", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n1", "n4", "n5"}}})
+	f.settle("made")
+	for _, n := range f.nodes[1:3] {
+		n.die()
+		n.wipe()
+		n.boot()
+		f.settle("a disk is lost")
+		if n == f.nodes[1] { // it is replaced; take the disk of that one too, and at once
+			f.nodes[1].die()
+			f.nodes[1].wipe()
+		}
+	}
+	f.nodes[1].boot()
+	f.settle("two disks are lost")
+	q, _ := f.truth.Queue("a")
+	f.check(q.Status.Phase == Degraded && q.Status.Conditions[0].Reason == "MajorityLost", "%+v", q.Status)
+	f.puts("b", 1)
+	zero := Duration(0)
+	f.user(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Drain: &zero})
+	f.settle("deleted")
+	f.is("a", "absent")
+}
+
+// TestNobodyServes: a queue that nobody leads is deleted all the same when its deadline is over.
+func TestNobodyServes(t *testing.T) {
+	f := newFleet(t, 5, 0)
+	f.apply("a", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n3", "n4", "n5"}}})
+	f.settle("made")
+	uid := f.truth.queues["a"].Metadata.UID
+	f.down = f.nodes[3:]
+	for _, n := range f.down {
+		n.die()
+	}
+	zero := Duration(0)
+	f.user(Mutation{Verb: Delete, Kind: KindQueue, Name: "a", Drain: &zero})
+	f.settle("deleted")
+	f.is("a", "absent")
+	f.check(len(f.truth.RetiredOf(uid)) == 2 && f.truth.GroupRetired(uid), "%+v", f.truth.retired)
+	// Made again under its name while two hold the old one: they share nothing with it (T-19).
+	f.apply("a", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n1", "n2", "n4"}}})
+	f.settle("made again")
+	f.puts("a", 1)
+	f.down = nil
+	for _, n := range f.nodes[3:] {
+		n.boot()
+	}
+	f.settle("back")
+	f.check(len(f.truth.retired) == 0 && f.nodes[3].groups[uid] == nil && f.nodes[4].groups[uid] == nil, "%+v", f.truth.retired)
+	f.puts("a", 1)
+	f.keeps("a", 2)
+}
+
+// TestServesWithoutControl: every replica is opened from the node's own copy, with no control quorum, also after a
+// cold start of all (X-6, T-48, T-50, B-230.2).
+func TestServesWithoutControl(t *testing.T) {
+	f := newFleet(t, 3, 0)
+	f.apply("a", QueueSpec{Replicas: 3})
+	f.apply("b", QueueSpec{})
+	spec := connectorSpec()
+	f.user(Mutation{Verb: Apply, Kind: KindConnector, Name: "x", Connector: &spec})
+	f.settle("made")
+	f.puts("a", 1)
+	f.noQuorum = true
+	for _, n := range f.nodes {
+		n.die()
+	}
+	for _, n := range f.nodes {
+		n.boot()
+	}
+	length := len(f.log)
+	for range 100 {
+		f.round()
+	}
+	f.puts("a", 3)
+	f.puts("b", 3)
+	running := 0
+	for _, n := range f.nodes {
+		running += len(n.runs)
+	}
+	f.check(len(f.log) == length && running == 1, "%d entries, %d connectors", len(f.log)-length, running)
+}
+
+// TestBackFromAdding: what cannot be ended any more goes back to where the queue is.
+func TestBackFromAdding(t *testing.T) {
+	f := newFleet(t, 5, 0)
+	f.apply("a", QueueSpec{Placement: PlacementSpec{Nodes: []string{"n1"}}})
+	f.settle("made")
+	f.down = f.nodes[4:]
+	f.nodes[4].die()
+	f.apply("a", QueueSpec{Replicas: 5})
+	f.settle("n5 is away")
+	f.check(f.truth.queues["a"].Status.Step == Adding, "%s", f.placed("a"))
+	f.verb(NodeRemove, "n5")
+	f.settle("n5 is to go")
+	q, _ := f.truth.Queue("a")
+	f.is("a", "Degraded k1!*")
+	f.check(q.Status.Conditions[0].Reason == "NotEnoughNodes", "%+v", q.Status)
+	f.check(f.truth.nodes["n5"] == nil, "n5 stays: %+v", f.truth.nodes["n5"])
+	f.apply("a", QueueSpec{Replicas: 3})
+	f.settle("three")
+	f.check(len(f.truth.queues["a"].Status.Placement) == 3, "%s", f.placed("a"))
+}
+
+// TestLeadersAreBalanced within a tenth, after nodes came and went, by moves of leadership alone; preferred ones
+// stay.
+func TestLeadersAreBalanced(t *testing.T) {
+	f := newFleet(t, 3, 0)
+	for i := range 30 {
+		f.apply(fmt.Sprint("q", i), QueueSpec{Replicas: 3})
+	}
+	f.apply("p", QueueSpec{Replicas: 3, Placement: PlacementSpec{PreferredLeader: "n2"}})
+	f.settle("made")
+	spread := func(want ...int) {
+		t.Helper()
+		for i, n := range f.nodes {
+			have := 0
+			for _, g := range f.groups {
+				if m := memberOf(g.config, g.leader); m != nil && m.Number == n.number {
+					have++
+				}
+			}
+			if n.control() != 0 {
+				have--
+			}
+			planned := f.truth.LoadOf(n.number).Leads
+			if d := planned - want[i]; d < -1 || d > 1 || have != planned {
+				t.Errorf("%s leads %d, is to lead %d, want about %d", n.o.Name, have, planned, want[i])
+			}
+		}
+	}
+	spread(10, 10, 10)
+	f.verb(NodeDrain, "n1")
+	f.settle("drained")
+	spread(0, 15, 15)
+	f.verb(NodeUndrain, "n1")
+	f.settle("undrained")
+	spread(10, 10, 10)
+	if f.lead("p") != "k2" {
+		t.Error("a preferred leader was moved")
+	}
+	length := len(f.log)
+	f.settle("at rest")
+	if len(f.log) != length {
+		t.Errorf("%d entries at rest", len(f.log)-length)
+	}
 }

@@ -137,7 +137,7 @@ func tell(c Command, res Result) string {
 	case c.Mutation != nil:
 		s = fmt.Sprintf("%s %s", c.Mutation.Verb, c.Mutation.Name)
 	case c.Observe != nil:
-		s = fmt.Sprintf("observe %d %s", c.Observe.UID, c.Observe.Status.Phase)
+		s = fmt.Sprintf("observe %d %s %.40v", c.Observe.UID, c.Observe.Status.Phase, c.Observe.Status.Conditions)
 	case c.Place != nil:
 		s = fmt.Sprintf("place %d@%d %v", c.Place.UID, c.Place.Epoch, c.Place.Want)
 	case c.Reached != nil:
@@ -271,7 +271,7 @@ func (f *fleet) found(uid uint64, founders []Founder) {
 // replicate lets a group do what consensus groups do by themselves.
 func (f *fleet) replicate(uid uint64, g *fgroup) {
 	turned := false
-	if m := memberOf(g.config, g.leader); m == nil || m.Learner || f.holds(uid, *m) == nil {
+	if m := memberOf(g.config, g.leader); m == nil || m.Learner || f.holds(uid, *m) == nil || !f.majority(uid, g.config) {
 		turned, g.leader = g.leader != 0, 0
 	}
 	if g.leader == 0 && f.majority(uid, g.config) && (g.next == nil || f.majority(uid, g.next)) {

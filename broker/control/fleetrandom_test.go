@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -121,6 +122,11 @@ func (c *chaos) hardware(rnd *rand.Rand) {
 		if rnd.IntN(8) == 0 && c.spared(n) {
 			c.note("%s loses its disk", n.o.Name)
 			n.wipe()
+		} else if rnd.IntN(4) == 0 && c.spared(n) {
+			for _, uid := range slices.Sorted(maps.Keys(n.groups))[:min(1, len(n.groups))] {
+				c.note("%s loses its replica of %d", n.o.Name, uid)
+				delete(n.groups, uid)
+			}
 		}
 		n.boot()
 	case rnd.IntN(2) == 0:
@@ -133,6 +139,13 @@ func (c *chaos) hardware(rnd *rand.Rand) {
 // spared says whether the loss of a disk is one that has to be survived: no other is lost or behind, and it
 // owns nothing.
 func (c *chaos) spared(n *fnode) bool {
+	for _, q := range c.truth.queues { // what is switched to a node alone cannot do without it any more
+		for _, p := range q.Status.Placement {
+			if q.Status.Step == Switching && p.Number == n.number && p.Next == Stays {
+				return false
+			}
+		}
+	}
 	for uid, g := range c.groups {
 		for _, m := range slices.Concat(g.config, g.next) {
 			if o := c.nodeOf(m.Number); m.Number != n.number && !m.Learner && (o == nil || c.lacks(o, uid, m.Replica, g)) {

@@ -34,7 +34,8 @@ func (r *LeaderReconciler) Applied(c Command, res Result) {
 	if !res.Changed {
 		return
 	}
-	cluster := c.Found != nil || c.Stuck != nil && c.Stuck.Kind == KindCluster || c.Reached != nil && c.Reached.Kind == KindCluster ||
+	cluster := c.Found != nil || c.Stuck != nil && c.Stuck.Kind == KindCluster ||
+		c.Reached != nil && c.Reached.Kind == KindCluster ||
 		c.Place != nil && c.Place.Kind == KindCluster || c.Observe != nil && c.Observe.Kind == KindCluster
 	switch {
 	case cluster || res.Node != nil && c.Observe == nil:
@@ -187,6 +188,9 @@ func (r *LeaderReconciler) node(n *Node, s *State) outcome {
 	}
 	say := func(reason, text string) outcome {
 		return outcome{status: &Status{Phase: Ready, Conditions: []Condition{{CondRemoval, reason, clip(text, messageMax)}}}}
+	}
+	if removing && s.stillOn(n) == "" && s.retiredOn(n.Number()) && r.rt.Reachable(n.Number()) {
+		return outcome{wait: r.o.Poll} // it is still destroying, or stopping
 	}
 	if removing && s.stillOn(n) == "" {
 		return outcome{command: &Command{Remove: &Remove{Kind: KindNode, UID: n.Number()}}}

@@ -232,6 +232,16 @@ func (s *State) count(o object, by int) {
 // is not stopped.
 func (s *State) RetiredOf(uid uint64) []Retired { return slices.Clone(s.retired[uid]) }
 
+// retiredOn says whether a node has still something to destroy or to stop.
+func (s *State) retiredOn(number uint64) bool {
+	for _, list := range s.retired {
+		if slices.ContainsFunc(list, func(r Retired) bool { return r.Replica.Number == number }) {
+			return true
+		}
+	}
+	return false
+}
+
 // GroupRetired says that the group was taken down for good: its queue is no more.
 func (s *State) GroupRetired(uid uint64) bool {
 	_, known := s.names[uid]

@@ -21,8 +21,9 @@ type NodeRuntime interface {
 	// Ensure opens this node's replica of the queue, the row of Status.Placement with this node and disk, as what that
 	// row says:
 	//
-	//   - Owner: the queue's log has an owner and no group. If it is a group on the disk, of which this replica is the only
-	//     voter, it is turned into an owner's: the epoch is above the group's last term (3→1). Learners are left behind.
+	//   - Owner: the queue's log has an owner and no group. If it is a group on the disk, of which this replica is the
+	//     only voter, it is turned into an owner's: the epoch is above the group's last term (3→1). Learners are left
+	//     behind.
 	//   - else, a group. If it is an owner's on the disk, that is stopped and the group begins with a flushed snapshot at
 	//     its last index, term the owner's epoch, with this replica as its only voter (1→3).
 	//   - A replica of Status.Founders that is not here begins with Genesis{1, 1, Founders}; any other one begins with no

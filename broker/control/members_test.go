@@ -1,0 +1,212 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func seeds(n int) []Seed {
+	var list []Seed
+	for i := range n {
+		list = append(list, Seed{Name: fmt.Sprint("n", n-i), Fingerprint: fmt.Sprintf("f%02d", n-i), Address: "a:1"})
+	}
+	return list
+}
+
+// TestGenesis: the same beginning whatever the order of the seeds, with numbers in order of the fingerprints; two
+// seeds are refused with the reason (T-37).
+func TestGenesis(t *testing.T) {
+	for n, voters := range map[int]int{1: 1, 3: 3, 4: 3, 5: 5, 6: 5, 7: 5, 64: 5} {
+		list := seeds(n)
+		a, err := Genesis(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(list)
+		b, err := Genesis(list)
+		if err != nil || a.ClusterID != b.ClusterID || !slices.Equal(a.Members, b.Members) {
+			t.Errorf("%d seeds: another order, another cluster: %v", n, err)
+		}
+		votes := 0
+		for i, m := range a.Members {
+			if m.Number != uint64(i+1) || m.Replica != m.Number || m.Node != fmt.Sprintf("f%02d", i+1) {
+				t.Errorf("%+v", m)
+			}
+			if !m.Learner {
+				votes++
+			}
+		}
+		if votes != voters {
+			t.Errorf("%d seeds: %d voters, want %d", n, votes, voters)
+		}
+		s := NewState()
+		res := s.Apply(GenesisIndex+1, a.Command(1))
+		if res.Err != nil || len(s.Nodes()) != n || s.Cluster().ID != fmt.Sprintf("%x", a.ClusterID) {
+			t.Errorf("%+v", res)
+		}
+		for i, node := range s.Nodes() {
+			if node.Number() != uint64(i+1) || node.Status.State != NodeMember || node.Status.Voter == a.Members[i].Learner {
+				t.Errorf("%+v", node)
+			}
+		}
+		if res := s.Apply(GenesisIndex+2, b.Command(2)); res.Err == nil || res.Err.Reason != Exists {
+			t.Errorf("founded twice: %+v", res)
+		}
+	}
+	other, err := Genesis(seeds(3)[:1])
+	one, err2 := Genesis(seeds(1))
+	if err != nil || err2 != nil || other.ClusterID == one.ClusterID {
+		t.Error("two clusters have one id")
+	}
+	twice := append(seeds(3), Seed{Name: "x", Fingerprint: "f01"})
+	named := append(seeds(3), Seed{Name: "n1", Fingerprint: "g"})
+	for says, list := range map[string][]Seed{
+		"two nodes": seeds(2), "one node": nil, "at most 64": seeds(65), "named twice": twice, "called \"n1\"": named,
+		"fingerprint": append(seeds(3), Seed{}),
+	} {
+		if _, err := Genesis(list); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// TestTwoAreNeverCounted: a second node joins and waits; with the third both become members and voters in one step
+// (X-5, T-37). From three none can be removed, from four one can.
+func TestTwoAreNeverCounted(t *testing.T) {
+	r := newRegistry(t)
+	n := r.nodes(2)
+	two, _ := r.s.NodeOf(n[1])
+	if two.Status.State != NodeJoining || two.Status.Voter || len(r.s.Cluster().Replicas) != 2 {
+		t.Errorf("%+v, %+v", two, r.s.Cluster())
+	}
+	res := r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: "n3", Node: &NodeSpec{Fingerprint: "f3"}})
+	three := res.Node.Number()
+	r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f3"}, Disk: "d3", At: 1}})
+	seen := map[int]bool{}
+	for range 10 {
+		c := r.s.Cluster()
+		voters := 0
+		for _, p := range Members(c.Step, c.Replicas) {
+			if !p.Learner {
+				voters++
+			}
+		}
+		seen[voters] = true
+		want := r.s.controlWanted(anywhere)
+		if place, _ := r.s.differs(c.Replicas, want); c.Step == Steady && place {
+			r.do(Command{Place: &Place{Kind: KindCluster, Epoch: c.Epoch, Want: want}})
+		} else if c.Step != Steady {
+			r.do(Command{Reached: &Reached{Kind: KindCluster, Epoch: c.Epoch}})
+		}
+	}
+	if !seen[1] || !seen[3] || seen[2] {
+		t.Errorf("numbers of voters: %v", seen)
+	}
+	for _, number := range []uint64{1, n[1], three} {
+		if node, _ := r.s.NodeOf(number); node.Status.State != NodeMember || !node.Status.Voter {
+			t.Errorf("%+v", node)
+		}
+		node, _ := r.s.NodeOf(number)
+		res := r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: node.Metadata.Name})
+		if err := r.refused(res, Invalid); !strings.Contains(err.Message, "two members would be left") {
+			t.Error(err)
+		}
+	}
+	res = r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: "n4", Node: &NodeSpec{Fingerprint: "f4"}})
+	_ = r.refused(r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: "n2"}), Invalid) // it has only joined
+	r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f4"}, Disk: "d4", At: 1}})
+	r.cluster()
+	if res := r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: "n2"}); res.Err != nil || !res.Changed {
+		t.Fatalf("%+v", res)
+	}
+	_ = r.refused(r.do(Command{Remove: &Remove{Kind: KindNode, UID: n[1]}}), Conflict) // it is in the control group
+	r.cluster()
+	if res := r.do(Command{Remove: &Remove{Kind: KindNode, UID: n[1]}}); res.Err != nil || !res.Removed {
+		t.Fatalf("%+v", res)
+	}
+	// The key may come again, as another node.
+	_ = r.refused(r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f2"}, Disk: "d", At: 1}}), Conflict)
+	_ = r.refused(r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f2"}, Disk: "df2", At: 1}}), NotFound)
+	res = r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: "n2", Node: &NodeSpec{Fingerprint: "f2"}})
+	if res.Err != nil || res.Node.Number() != r.last {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestNodeVerbs: what they do, again and out of turn, and what they refuse with the reason.
+func TestNodeVerbs(t *testing.T) {
+	r := newRegistry(t)
+	r.nodes(4)
+	verb := func(v Verb, name string) Result {
+		t.Helper()
+		return r.mutate(Mutation{Verb: v, Kind: KindNode, Name: name})
+	}
+	add := func(name, key string) Result {
+		t.Helper()
+		return r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: name, Node: &NodeSpec{Fingerprint: key}})
+	}
+	state := func(res Result, want NodeState, changed bool) {
+		t.Helper()
+		if res.Err != nil || res.Changed != changed || res.Node.Status.State != want {
+			t.Errorf("%+v, %v", res.Node, res.Err)
+		}
+	}
+	state(verb(NodeDrain, "n2"), NodeDraining, true)
+	state(verb(NodeDrain, "f2"), NodeDraining, false) // by its key
+	state(verb(NodeUndrain, "n2"), NodeMember, true)
+	state(verb(NodeUndrain, "n2"), NodeMember, false)
+	if err := r.refused(verb(NodeDrain, "nobody"), NotFound); !strings.Contains(err.Message, "n1, n2, n3, n4") {
+		t.Error(err)
+	}
+	if res := add("n2", "f2"); res.Err != nil || res.Changed {
+		t.Errorf("added again: %+v", res)
+	}
+	_ = r.refused(add("n2", "other"), Exists)
+	_ = r.refused(add("other", "f2"), Exists)
+	state(add("n5", "f5"), NodeJoining, true)
+	_ = r.refused(verb(NodeDrain, "n5"), Invalid)
+	stale := r.s.nodes["n3"].Metadata.ResourceVersion - 1
+	res := r.mutate(Mutation{Verb: NodeDrain, Kind: KindNode, Name: "n3", Expected: &stale})
+	if err := r.refused(res, Conflict); err.Expected != stale || err.Now != stale+1 {
+		t.Errorf("%+v", err)
+	}
+	state(verb(NodeRemove, "n5"), NodeRemoving, true) // it has not come
+	state(verb(NodeRemove, "n3"), NodeRemoving, true)
+	state(verb(NodeRemove, "n3"), NodeRemoving, false)
+	_ = r.refused(verb(NodeUndrain, "n3"), Removing)
+	_ = r.refused(add("n3", "f3"), Exists)
+	_ = r.refused(r.mutate(Mutation{Verb: Apply, Kind: KindNode, Name: "n1"}), Invalid)
+	_ = r.refused(r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: "n9"}), Invalid)
+	_ = r.refused(r.mutate(Mutation{Verb: NodeDrain, Kind: KindQueue, Name: "n9"}), Invalid)
+}
+
+// TestRegister: identity is the key, and a replica's is the disk (T-7, Q-17).
+func TestRegister(t *testing.T) {
+	r := newRegistry(t)
+	r.nodes(3)
+	reg := func(key, disk, addr string, incarnation uint64) Result {
+		t.Helper()
+		return r.do(Command{Register: &Register{NodeSpec{key, addr, ""}, "", disk, incarnation, 1}})
+	}
+	if res := reg("f2", "df2", "b:1", 7); res.Err != nil || res.Node.Spec.Address != "b:1" || res.Node.Status.State != NodeMember {
+		t.Errorf("another address is the same node: %+v", res)
+	}
+	if res := reg("f2", "df2", "b:1", 7); res.Err != nil || res.Changed {
+		t.Errorf("%+v", res)
+	}
+	_ = r.refused(reg("f2", "df2", "b:1", 6), Conflict)
+	_ = r.refused(reg("stranger", "x", "b:1", 1), NotFound) // another key at the same address
+	_ = r.refused(reg("f3", "df2", "c:1", 1), Conflict)     // a copy of a data directory
+	_ = r.refused(reg("f3", "", "c:1", 1), Invalid)
+	control := r.s.Cluster().Replicas
+	if res := reg("f2", "other", "b:1", 1); res.Err != nil || r.s.good(&control[1]) {
+		t.Errorf("%+v", res)
+	}
+	r.cluster()
+	now := r.s.Cluster().Replicas
+	if len(now) != 3 || slices.ContainsFunc(now, func(p Replica) bool { return p.Replica == control[1].Replica }) {
+		t.Errorf("an empty disk votes under its old id: %+v", now)
+	}
+}
