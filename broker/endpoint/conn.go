@@ -23,9 +23,12 @@ const (
 	// HandshakeIdle is how long a peer may be silent in its handshake.
 	HandshakeIdle = 3 * time.Second
 	// IdleMax is how long a peer may be silent; then it counts as gone. Both sides send something more often.
-	IdleMax     = 10 * time.Second
-	keepAlive   = 3 * time.Second
-	dialTimeout = 5 * time.Second
+	IdleMax   = 10 * time.Second
+	keepAlive = 3 * time.Second
+	// ClientIdleMax is the same for who dials: another node may serve it meanwhile.
+	ClientIdleMax   = 5 * time.Second
+	clientKeepAlive = 1500 * time.Millisecond
+	dialTimeout     = 5 * time.Second
 )
 
 func quicConfig() *quic.Config {
@@ -46,6 +49,7 @@ func quicConfig() *quic.Config {
 // clientConfig trusts the node with more memory, and lets it open no stream but those of bodies.
 func clientConfig() *quic.Config {
 	c := quicConfig()
+	c.MaxIdleTimeout, c.KeepAlivePeriod = ClientIdleMax, clientKeepAlive
 	c.MaxIncomingStreams = -1
 	c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = 1<<20, 6<<20
 	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = 2<<20, 12<<20
