@@ -384,6 +384,7 @@ func TestMalformedStreamsEndTheLink(t *testing.T) {
 
 // A peer that connects and says nothing loses its connection in time, and holds up nobody.
 func TestSilentHandshakesEnd(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 3, nil)
 	me, there := r.nodes[0], r.nodes[1]
 	me.close()

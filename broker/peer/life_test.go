@@ -3,10 +3,12 @@ package peer
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,9 +19,15 @@ import (
 // again starts the next incarnation of a node at the same address.
 func (r *rig) again(i int, change func(*Options)) *node {
 	r.t.Helper()
+	addr := r.nodes[i].addr()
+	r.nodes[i].close()
+	return r.next(i, addr, change)
+}
+
+// next is the next incarnation of a node that has ended.
+func (r *rig) next(i int, addr string, change func(*Options)) *node {
+	r.t.Helper()
 	old := r.nodes[i]
-	addr := old.addr()
-	old.close()
 	o := old.o
 	o.Incarnation++
 	o.Nonce[15]++
@@ -280,5 +288,64 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	if heapAfter > heap+16<<20 {
 		t.Errorf("%d bytes of heap, %d before", heapAfter, heap)
+	}
+}
+
+// W0(v): however a node ends and comes back, what it sends under one incarnation arrives between the words that this
+// incarnation is up and that it is down, or never.
+func TestIncarnationsNeverMix(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	r := newRig(t, 2, nil)
+	r.meet()
+	for range 8 {
+		restarts := rng.IntN(2)
+		n, other := r.nodes[restarts], r.nodes[1-restarts]
+		other.got.note(func() { other.got.stamps = true })
+		stop := make(chan struct{})
+		var talk sync.WaitGroup
+		talk.Go(func() {
+			stamp := fmt.Sprint(n.o.Incarnation)
+			for i := 1; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				n.links.Raft(other.o.Node, 0, []raftstore.Frame{frame(1+i%7, stamp)})
+				n.links.Payload(other.o.Node, 0, []raftstore.Frame{frame(1, stamp)})
+				n.links.Beat(other.o.Node, []byte(stamp))
+				if i%50 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+		sent := n.stats(other).Sent.RaftFrames
+		eventually(t, "some frames", func() bool { return n.stats(other).Sent.RaftFrames > sent+100 })
+		addr := n.addr()
+		if rng.IntN(2) == 0 { // it dies without a word
+			if err := n.listener.Close(); err != nil {
+				t.Fatal(err)
+			}
+			n.links.Close()
+			<-n.ended
+			n.listener = nil
+		} else {
+			n.close()
+		}
+		close(stop)
+		talk.Wait()
+		n = r.next(restarts, addr, nil)
+		n.set(other.as())
+		other.got.await(t, fmt.Sprintf("up %d in %d", n.o.Node, n.o.Incarnation))
+		n.got.await(t, fmt.Sprintf("up %d in %d", other.o.Node, other.o.Incarnation))
+	}
+	for _, n := range r.nodes {
+		n.got.note(func() {
+			if len(n.got.mixed) > 0 {
+				t.Errorf("node %d: %q", n.o.Node, n.got.mixed)
+			}
+		})
 	}
 }

@@ -150,6 +150,7 @@ func TestTalkOverABadNetwork(t *testing.T) {
 
 // Matrix 20, 21: a cut, in one direction or both, is noticed by both sides, and ends with a link.
 func TestCutsAreNoticedAndHeal(t *testing.T) {
+	t.Parallel()
 	for _, cut := range [][2]bool{{true, false}, {false, true}} {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
 			t.Parallel()

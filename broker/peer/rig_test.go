@@ -184,6 +184,17 @@ type receiver struct {
 	quiet  bool // frames are counted only
 	count  int
 	bytes  int
+
+	stamps bool     // what comes says under which incarnation it was sent
+	up     string   // the incarnation of the other node, while it is up
+	mixed  []string // what came while another one was
+}
+
+// stamped looks at what came. The caller holds mu.
+func (g *receiver) stamped(data []byte) {
+	if g.stamps && string(data) != g.up {
+		g.mixed = append(g.mixed, fmt.Sprintf("%s while %q is up", data, g.up))
+	}
 }
 
 func newReceiver() *receiver {
@@ -208,6 +219,7 @@ func (g *receiver) ReceiveRaft(_ raftstore.NodeID, frames []raftstore.Frame) (li
 				list = append(list, raftstore.Refusal{Group: f.Group, Why: g.refuse(f)})
 				continue
 			}
+			g.stamped(f.Data)
 			g.count++
 			g.bytes += len(f.Data)
 			if !g.quiet {
@@ -223,12 +235,16 @@ func (g *receiver) ReceiveRefusals(_ raftstore.NodeID, list []raftstore.Refusal)
 }
 
 func (g *receiver) ReceiveBeat(_ raftstore.NodeID, data []byte) {
-	g.note(func() { g.beats = append(g.beats, string(data)) })
+	g.note(func() {
+		g.stamped(data)
+		g.beats = append(g.beats, string(data))
+	})
 }
 
 func (g *receiver) ReceivePayload(_ raftstore.NodeID, frames []raftstore.Frame) {
 	g.note(func() {
 		for _, f := range frames {
+			g.stamped(f.Data)
 			g.count++
 			g.bytes += len(f.Data)
 			if !g.quiet {
@@ -246,11 +262,17 @@ func (g *receiver) ReceiveStream(from raftstore.NodeID, head []byte, r io.Reader
 }
 
 func (g *receiver) PeerUp(node raftstore.NodeID, incarnation uint64) {
-	g.note(func() { g.lines = append(g.lines, fmt.Sprintf("up %d in %d", node, incarnation)) })
+	g.note(func() {
+		g.up = fmt.Sprint(incarnation)
+		g.lines = append(g.lines, fmt.Sprintf("up %d in %d", node, incarnation))
+	})
 }
 
 func (g *receiver) PeerDown(node raftstore.NodeID) {
-	g.note(func() { g.lines = append(g.lines, fmt.Sprintf("down %d", node)) })
+	g.note(func() {
+		g.up = ""
+		g.lines = append(g.lines, fmt.Sprintf("down %d", node))
+	})
 }
 
 // until waits until is holds, with the receiver locked.
