@@ -42,7 +42,7 @@ type history struct {
 func (h *history) add(c Change) { h.fresh = append(h.fresh, c) }
 
 // end closes an entry. Of two changes to one resource the last counts, as what the first one says it became.
-func (h *history) end(index uint64) {
+func (h *history) end() {
 	var list []Change
 	for _, c := range h.fresh {
 		at := slices.IndexFunc(list, func(o Change) bool { return o.UID == c.UID })

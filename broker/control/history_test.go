@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -184,7 +185,8 @@ func TestOldLog(t *testing.T) {
 	}
 
 	index++
-	res := s.Apply(index, Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "key"}, Name: "n1", Disk: "d1", At: 1}})
+	me := NodeSpec{Fingerprint: "key"}
+	res := s.Apply(index, Command{Register: &Register{NodeSpec: me, Name: "n1", Disk: "d1", At: 1}})
 	if res.Err != nil || res.Node.Number() != 1 {
 		t.Fatalf("%+v", res)
 	}
@@ -224,7 +226,8 @@ func TestOldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, _ := s.Queue("a")
-	if p := q.Status.Placement; s.Version() != 5 || len(p) != 1 || p[0] != (Replica{Node: "key", Disk: "d1", Owner: true}) {
+	want := []Replica{{Node: "key", Disk: "d1", Owner: true}}
+	if s.Version() != 5 || !slices.Equal(q.Status.Placement, want) {
 		t.Errorf("%+v", q)
 	}
 	res := s.Apply(6, Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "key"}, Disk: "d1", At: 1}})

@@ -48,13 +48,13 @@ func (r *LeaderReconciler) Applied(c Command, res Result) {
 		r.resource(c, res)
 		if c.Mutation == nil {
 			r.fresh(keyBalance)
-			r.emptier(c, res)
+			r.emptier(c)
 		}
 	}
 }
 
 // emptier takes up the nodes that are to be emptied: something may have left them.
-func (r *LeaderReconciler) emptier(c Command, res Result) {
+func (r *LeaderReconciler) emptier(c Command) {
 	if c.Reached == nil && c.Remove == nil && c.Gone == nil && !(c.Place != nil && c.Place.Kind == KindConnector) {
 		return
 	}

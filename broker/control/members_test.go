@@ -190,7 +190,8 @@ func TestRegister(t *testing.T) {
 		t.Helper()
 		return r.do(Command{Register: &Register{NodeSpec{key, addr, ""}, "", disk, incarnation, 1}})
 	}
-	if res := reg("f2", "df2", "b:1", 7); res.Err != nil || res.Node.Spec.Address != "b:1" || res.Node.Status.State != NodeMember {
+	res := reg("f2", "df2", "b:1", 7)
+	if res.Err != nil || res.Node.Spec.Address != "b:1" || res.Node.Status.State != NodeMember {
 		t.Errorf("another address is the same node: %+v", res)
 	}
 	if res := reg("f2", "df2", "b:1", 7); res.Err != nil || res.Changed {

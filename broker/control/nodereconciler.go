@@ -288,8 +288,9 @@ func (r *NodeReconciler) absent(t *task, q *Queue, out outcome, n int) outcome {
 	long, left := r.lasted(t)
 	switch {
 	case long:
-		conds := append([]Condition{{CondGroup, "ReplicaAbsent", fmt.Sprintf(
-			"%d of %d replicas do not answer or are behind; what is confirmed is on a majority", n, len(q.Status.Placement)),
+		conds := append([]Condition{{
+			CondGroup, "ReplicaAbsent", fmt.Sprintf(
+				"%d of %d replicas do not answer or are behind; what is confirmed is on a majority", n, len(q.Status.Placement)),
 		}}, out.status.Conditions...)
 		out.status.Phase, out.status.Conditions = Degraded, conds
 		out.wait = max(out.wait, r.o.BackoffMax) // it is told when they are back

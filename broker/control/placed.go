@@ -53,15 +53,11 @@ func stepped(step Step, rows []Replica) (to, away []Replica, next Step) {
 	}
 	to = to[:0]
 	for _, r := range rows {
-		switch r.Next {
-		case Leaves:
+		if r.Next == Leaves {
 			away = append(away, r)
 			continue
-		case Rises:
-			r.Learner = false
-		case Sinks:
-			r.Learner = true
 		}
+		r.Learner = (r.Learner || r.Next == Sinks) && r.Next != Rises
 		r.Next = Stays
 		to = append(to, r)
 	}

@@ -96,7 +96,7 @@ func (s *State) Apply(index uint64, c Command) Result {
 	}
 	s.version = index
 	res := s.apply(c)
-	s.history.end(index)
+	s.history.end()
 	return res
 }
 
