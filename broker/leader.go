@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -159,5 +160,10 @@ func notLeading(err error) bool {
 
 // lostLead is how a message ends that was under way when the leadership moved.
 func lostLead(why error) *wire.Error {
-	return &wire.Error{Code: wire.LeaderChanged, Detail: clip(why.Error())}
+	detail := "Who leads now is not known here yet"
+	var now *raftstore.NotLeaderError
+	if errors.As(why, &now) && now.Leader.Node != 0 {
+		detail = fmt.Sprintf("Node %d leads it in term %d", uint64(now.Leader.Node), uint64(now.Term))
+	}
+	return &wire.Error{Code: wire.LeaderChanged, Detail: detail}
 }

@@ -99,7 +99,7 @@ func TestLostLeadership(t *testing.T) {
 				}
 			case *wire.Indeterminate:
 				got = append(got, f.Seq)
-				if f.Seq != 4 || f.Code != wire.LeaderChanged {
+				if f.Seq != 4 || f.Code != wire.LeaderChanged || f.Detail != "Node 2 leads it in term 6" {
 					t.Errorf("%+v", f)
 				}
 			case *wire.Refused:

@@ -209,11 +209,11 @@ func (q *nodeQueue) ask(ctx context.Context, c queue.Command) (queue.Effect, *wi
 		items: 1,
 		reply: func(e queue.Effect) { answered <- answer{effect: e} },
 		unknown: func(err error) {
-			code := wire.StoreFailed
+			told := &wire.Error{Code: wire.StoreFailed, Detail: clip(err.Error())}
 			if notLeading(err) {
-				code = wire.LeaderChanged
+				told = lostLead(err)
 			}
-			answered <- answer{err: &wire.Error{Code: code, Detail: clip(err.Error())}}
+			answered <- answer{err: told}
 		},
 	}
 	p.dropped = func(err error) {
