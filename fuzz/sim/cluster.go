@@ -3,8 +3,8 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	mathrand "math/rand/v2"
+	"syscall"
 
 	"weida/raftstore"
 )
@@ -31,7 +31,7 @@ type mutations struct {
 }
 
 // errInjected is the error of a call that was made to fail.
-var errInjected = errors.New("input/output error")
+var errInjected error = syscall.EIO
 
 // group is one queue, as the control plane knows it.
 type group struct {

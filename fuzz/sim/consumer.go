@@ -27,6 +27,9 @@ func newConsumer(c *cluster, g *group, sub string) *consumer {
 
 // run keeps it attached.
 func (c *consumer) run() {
+	if c.desk != nil && c.desk.gone { // its connection is gone
+		c.leave()
+	}
 	if c.desk == nil && !c.trying {
 		c.attach()
 	}

@@ -44,6 +44,7 @@ type ask struct {
 	term  raftstore.Term
 	got   []queue.Effect // of its command, once applied
 	since micros
+	timed bool     // somebody looks when its time is up
 	body  *message // of a publish
 	// reply is called once.
 	reply func(result)
@@ -257,7 +258,10 @@ func (d *desk) reached(a *ask) bool {
 	switch {
 	case a.want.met(proof):
 	case d.reigns && d.now-a.since < lateAfter:
-		d.alive(lateAfter-(d.now-a.since), func() { d.late() })
+		if !a.timed {
+			a.timed = true
+			d.alive(lateAfter-(d.now-a.since), func() { d.late() })
+		}
 		return false
 	case d.g.owned:
 		return false

@@ -200,6 +200,7 @@ func (c *cluster) failFlush() {
 		return
 	}
 	c.stats.fault("failed flush")
+	c.check.powerCut(n) // what is written and not flushed may go with it
 	if files := n.disk.Files(); c.chance(2) && len(files) > 0 {
 		name := pick(c.loop, files)
 		c.note("%v write-back of %s is to fail", n, name)

@@ -59,6 +59,9 @@ type loop struct {
 	problems []string
 }
 
+// eventsMax bounds the events of one run: more is work that never ends.
+const eventsMax = 2_000_000
+
 // problemsMax bounds what is told of one run: the first problem is the one that counts.
 const problemsMax = 20
 
@@ -93,7 +96,9 @@ func (l *loop) runUntil(limit micros, done func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= limit && len(l.problems) == 0 {
 		e, _ := heap.Pop(&l.queue).(event) //nolint:errcheck // events only
 		l.now = e.at
-		l.count++
+		if l.count++; l.count > eventsMax {
+			l.fail("Q10 the cluster does not come to rest: %d events", l.count)
+		}
 		l.guard(e.run)
 		if done != nil && done() {
 			return
