@@ -193,6 +193,7 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 	case err != nil || m.Term != 0 && term != m.Term:
 		return false
 	}
+	covered := log.Recovered().Snapshot.Index // what it does not name is settled, and may be gone
 	for i := log.First(); i <= m.Index; {
 		list, err := log.Entries(i, m.Index+1, 1<<20)
 		if err != nil {
@@ -200,7 +201,7 @@ func (c *cluster) diskHolds(nd *node, g GroupID, m wal.Mark) bool {
 			return false
 		}
 		for _, e := range list {
-			if e.Type != segment.EntryNormal {
+			if e.Type != segment.EntryNormal || e.Index <= covered {
 				continue
 			}
 			if err := segment.EachCommit(e.Data, func(b segment.Commit) error {
