@@ -64,7 +64,37 @@ func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, 
 	if err := n.tooLarge(&m); err != nil {
 		return control.Result{Err: err}, nil
 	}
-	return n.registry.propose(ctx, control.Command{Mutation: &m})
+	res, err := n.registry.propose(ctx, control.Command{Mutation: &m})
+	if err == nil {
+		n.registry.catchUp(ctx, versionOf(&res))
+	}
+	return res, err
+}
+
+// catchUpPatience is how long the answer to a change waits for this node's own copy of the registry.
+const catchUpPatience = 2 * time.Second
+
+// catchUp waits until this node's copy of the registry is at a version, so that whoever was answered finds here what
+// it was told. It is committed all the same.
+func (r *registry) catchUp(ctx context.Context, version uint64) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
+	defer cancel()
+	if err := r.await(ctx, func(s *control.State) bool { return s.Version() >= version }); err != nil {
+		r.log.Debug("the registry here is behind what was answered", "version", version, "err", err)
+	}
+}
+
+// versionOf is the version of the resource that a change was about, 0 if there is none.
+func versionOf(res *control.Result) uint64 {
+	switch {
+	case res.Queue != nil:
+		return res.Queue.Metadata.ResourceVersion
+	case res.Connector != nil:
+		return res.Connector.Metadata.ResourceVersion
+	case res.Node != nil:
+		return res.Node.Metadata.ResourceVersion
+	}
+	return 0
 }
 
 // tooLarge refuses a queue whose messages this node would not take.
@@ -98,6 +128,9 @@ func (n *Node) MakeQueue(ctx context.Context, name string, spec control.QueueSpe
 }
 
 func (n *Node) admitted(c control.Queue) bool {
+	if n.row(&c) == nil {
+		return true // as far as this node can tell: it is elsewhere
+	}
 	q := n.serving(c)
 	return q != nil && q.serves.Load()
 }

@@ -75,9 +75,10 @@ func (p *producer) below(m *message, e wire.Evidence, detail string) {
 	})
 }
 
-// heed lets the stream end if an error says that another node leads.
+// heed lets the stream end if an error says that another node leads, or that the replica here was closed while the
+// node goes on.
 func (p *producer) heed(err error) {
-	if notLeading(err) {
+	if notLeading(err) || p.session.node.closedHere(err) {
 		p.leaving.Do(func() { close(p.left) })
 	}
 }

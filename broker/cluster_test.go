@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -126,8 +127,11 @@ func (r *clusterRig) any() *broker.Node {
 
 func (r *clusterRig) make(name string, spec control.QueueSpec) {
 	r.t.Helper()
-	if err := r.any().MakeQueue(r.ctx, name, spec); err != nil {
-		r.t.Fatal(err)
+	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
+	defer cancel()
+	if err := r.any().MakeQueue(ctx, name, spec); err != nil {
+		b, _ := json.MarshalIndent(r.any().Registry().Queues, "", "  ")
+		r.t.Fatalf("%v: %s", err, b)
 	}
 }
 
@@ -181,5 +185,73 @@ func TestThreeNodes(t *testing.T) {
 	}
 	if n != 100 {
 		t.Fatalf("%d messages came back", n)
+	}
+}
+
+// consume takes what is in a queue, n messages, and accepts them.
+func (r *clusterRig) consume(c *client.Client, queue string, n int) (bodies []string) {
+	r.t.Helper()
+	k, err := c.Consumer(r.ctx, queue, client.ConsumerOptions{Subscription: "s", Limit: uint64(n)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for d, err := range k.Deliveries(r.ctx) {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		b, err := io.ReadAll(d.Body())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		bodies = append(bodies, string(b))
+		if err := d.Accept(r.ctx); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return bodies
+}
+
+// A queue of three replicas becomes one of one, and of three again, while a producer goes on: everything that is
+// confirmed is there once and in order (B-229.8, T-34).
+func TestFactorChanges(t *testing.T) {
+	r := newCluster(t, 3)
+	r.make("q", control.QueueSpec{Replicas: 3})
+	c := r.client()
+	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{ID: "p", Want: wire.Want(wire.Stored(wire.Flushed))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			res, err := p.Publish(r.ctx, client.Message{Bytes: fmt.Appendf(nil, "message %d", sent)})
+			if err != nil || res.Outcome != client.OK {
+				t.Errorf("message %d: %+v, %v", sent, res, err)
+				return
+			}
+			sent++
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for _, factor := range []int{1, 3, 1, 3} {
+		r.make("q", control.QueueSpec{Replicas: factor})
+	}
+	close(stop)
+	<-stopped
+	t.Log(sent, "messages")
+	got := r.consume(c, "q", sent)
+	if len(got) != sent {
+		t.Fatalf("%d messages of %d", len(got), sent)
+	}
+	for i, b := range got {
+		if want := fmt.Sprintf("message %d", i); b != want {
+			t.Fatalf("message %d is %q", i, b)
+		}
 	}
 }

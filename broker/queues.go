@@ -64,10 +64,11 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	var err error
 	if row.Owner {
 		_, err = n.host.OpenOwner(q.id, q, raftstore.OwnerOptions{
-			Create: !row.Made && c.Status.ObservedGeneration == 0 && c.Metadata.DeletionTimestamp == 0,
+			Create:    !row.Made && c.Status.ObservedGeneration == 0 && c.Metadata.DeletionTimestamp == 0,
+			Dissolved: true, // the registry says that its group is over
 		})
 	} else {
-		_, err = n.host.OpenReplica(q.id, q, replicaOptions(&c, row))
+		err = n.openReplica(q, &c, row)
 	}
 	if errors.Is(err, raftstore.ErrNoSuchGroup) {
 		return nil, &control.Trouble{
@@ -104,22 +105,28 @@ func (n *Node) coming(name string) <-chan struct{} {
 	return n.registry.moved
 }
 
-// replicaOptions says how a replica begins that is not here yet.
-func replicaOptions(c *control.Queue, row *control.Replica) raftstore.ReplicaOptions {
-	o := raftstore.ReplicaOptions{Self: raftstore.ReplicaID(row.Replica)}
+// openReplica opens a replica. One that is not here begins as one of the founders, or learns if it joined later; one
+// that was made has its log, which may be that of the owner that the queue had before.
+func (n *Node) openReplica(q *nodeQueue, c *control.Queue, row *control.Replica) error {
+	o := raftstore.ReplicaOptions{
+		Self: raftstore.ReplicaID(row.Replica), Genesis: &raftstore.Genesis{Term: 1, Index: 1},
+	}
 	if row.Made {
-		return o
+		if here, err := n.store.HasLog(q.id); err != nil {
+			return err
+		} else if !here {
+			return raftstore.ErrNoSuchGroup
+		}
+		o.Genesis.Members = []raftstore.Member{{Replica: o.Self, Node: raftstore.NodeID(row.Number)}}
+	} else if slices.ContainsFunc(c.Status.Founders, func(f control.Founder) bool { return f.Replica == row.Replica }) {
+		for _, f := range c.Status.Founders {
+			o.Genesis.Members = append(o.Genesis.Members, raftstore.Member{
+				Replica: raftstore.ReplicaID(f.Replica), Node: raftstore.NodeID(f.Number),
+			})
+		}
 	}
-	o.Genesis = &raftstore.Genesis{Term: 1, Index: 1}
-	for _, f := range c.Status.Founders {
-		o.Genesis.Members = append(o.Genesis.Members, raftstore.Member{
-			Replica: raftstore.ReplicaID(f.Replica), Node: raftstore.NodeID(f.Number),
-		})
-	}
-	if !slices.ContainsFunc(o.Genesis.Members, func(m raftstore.Member) bool { return m.Replica == o.Self }) {
-		o.Genesis.Members = nil // it joined later, and learns
-	}
-	return o
+	_, err := n.host.OpenReplica(q.id, q, o)
+	return err
 }
 
 // close stops a queue's replica on this node.

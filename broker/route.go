@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -139,10 +140,19 @@ func (n *Node) gone(q *nodeQueue) *wire.Error {
 
 // told is the refusal of an error that says that nothing was stored.
 func (s *session) told(q *nodeQueue, err error) *wire.Error {
-	if notLeading(err) {
+	switch {
+	case notLeading(err):
 		return s.node.away(q)
+	case s.node.closedHere(err):
+		return &wire.Error{Code: wire.LeaderChanged, Detail: "Its replica on this node was given up, or is opened anew"}
 	}
 	return &wire.Error{Code: refusal(err), Detail: clip(err.Error())}
+}
+
+// closedHere says that an error is that of a group that was closed on a node that goes on: it is deleted, elsewhere, or
+// opened anew as what it has become.
+func (n *Node) closedHere(err error) bool {
+	return n.work.Err() == nil && errors.Is(err, raftstore.ErrStopped)
 }
 
 // ask is nodeQueue.ask, for a client.
