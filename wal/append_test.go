@@ -2,12 +2,9 @@ package wal
 
 import (
 	"errors"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"weida/fsync"
 	"weida/fsync/memfs"
@@ -142,51 +139,4 @@ func TestStaleManifest(t *testing.T) {
 	if !isCorrupt(err) || !strings.Contains(err.Error(), "older than the log") {
 		t.Fatalf("opening says: %v", err)
 	}
-}
-
-// TestRefSet compares a set of refs with a map.
-func TestRefSet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s refSet
-		want := map[segment.BodyRef]bool{}
-		ref := rapid.Custom(func(t *rapid.T) segment.BodyRef {
-			return segment.BodyRef{
-				Term: segment.Term(rapid.IntRange(1, 3).Draw(t, "term")), Seq: rapid.Uint64Range(0, 12).Draw(t, "seq"),
-			}
-		})
-		for range rapid.IntRange(0, 60).Draw(t, "steps") {
-			r := ref.Draw(t, "ref")
-			switch rapid.IntRange(0, 5).Draw(t, "op") {
-			case 0:
-				s.remove(r)
-				delete(want, r)
-			case 1:
-				s.dropBelow(2)
-				maps.DeleteFunc(want, func(r segment.BodyRef, _ bool) bool { return r.Term < 2 })
-			default:
-				s.add(r)
-				want[r] = true
-			}
-		}
-		var runs int
-		for term := segment.Term(1); term <= 3; term++ {
-			for seq := range uint64(13) {
-				r := segment.BodyRef{Term: term, Seq: seq}
-				if s.has(r) != want[r] {
-					t.Fatalf("has(%v) = %v", r, s.has(r))
-				}
-				if want[r] && (seq == 0 || !want[segment.BodyRef{Term: term, Seq: seq - 1}]) {
-					runs++
-				}
-				hi := segment.BodyRef{Term: term, Seq: seq + 2}
-				meets := want[r] || want[segment.BodyRef{Term: term, Seq: seq + 1}] || want[hi]
-				if s.meets(r, hi) != meets {
-					t.Fatalf("meets(%v, %v) = %v", r, hi, !meets)
-				}
-			}
-		}
-		if len(s.runs) != runs {
-			t.Fatalf("%d runs, want %d", len(s.runs), runs)
-		}
-	})
 }

@@ -68,7 +68,7 @@
 //	manifest.go, hardstate.go, slots.go, files.go                     what is written twice
 //	framed.go, bodyfile.go, snapshot.go                               long content in frames
 //	log.go, append.go, note.go, reserve.go, read.go, readbody.go,
-//	holds.go, index.go, segments.go, live.go                          the log
+//	holds.go, index.go, refset.go, segments.go, live.go               the log
 //	job.go, roll.go, trim.go, compact.go, park.go, logsnapshot.go,
 //	loghard.go                                                        its slow work
 //	recover.go, recoverfiles.go, recovervisit.go,

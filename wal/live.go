@@ -130,7 +130,7 @@ func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
 				l.holder = found
 				return s, nil
 			}
-			next = s.refs.after(ref)
+			next, _ = s.refs.next(ref)
 		}
 		if !found.ends || next.Less(found.to) {
 			found.to, found.ends = next, true
@@ -140,7 +140,7 @@ func (l *Log) holderLocked(ref segment.BodyRef) (*seg, error) {
 }
 
 func (l *Log) loadRefsLocked(s *seg) error {
-	if s.state != segSealed || s.bodies == 0 || len(s.refs.runs) > 0 {
+	if s.state != segSealed || s.bodies == 0 || !s.refs.empty() {
 		return nil
 	}
 	h, err := l.acquireLocked(s)

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -103,4 +104,30 @@ func TestDroppedIsForgotten(t *testing.T) {
 		t.Errorf("an entry names a body that was dropped: %v", err)
 	}
 	must(t, s.store.Close())
+}
+
+// TestMemoryPerLive: however the live bodies lie, each costs at most 16 bytes of heap; in order, nothing.
+func TestMemoryPerLive(t *testing.T) {
+	const messages = 120_000
+	s := realStore(t, t.TempDir())
+	l, err := s.OpenLog(testGroup)
+	must(t, err)
+	must(t, fill(l, messages, 64, 256))
+	before := heap()
+	for seq := range uint64(messages) {
+		l.Retain(segment.BodyRef{Term: 1, Seq: seq + 1})
+	}
+	if per := float64(int64(heap())-int64(before)) / messages; per > 0.1 {
+		t.Errorf("%.2f bytes for a body of which all others are live too", per)
+	}
+	for seq := uint64(1); seq <= messages; seq += 2 {
+		l.Release(segment.BodyRef{Term: 1, Seq: seq})
+	}
+	per := float64(int64(heap())-int64(before)) / (messages / 2)
+	t.Logf("%.2f bytes of heap for each live body when every second is settled", per)
+	if per > 16 {
+		t.Errorf("%.1f bytes for a live body, at most 16", per)
+	}
+	runtime.KeepAlive(l)
+	must(t, s.Close())
 }
