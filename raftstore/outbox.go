@@ -23,6 +23,9 @@ type outgoing struct {
 	payload []Frame
 }
 
+// waitingMax bounds the messages that wait for a hard state; what is more is lost.
+const waitingMax = 1024
+
 // outboxBytesKept is how large the buffer may be that a shard keeps from round to round.
 const outboxBytesKept = 1 << 20
 
@@ -62,7 +65,9 @@ func (o *outbox) send(t Transport, shard int) {
 // post sends a message of raft's to a peer, as soon as the hard state that it may depend on is durable.
 func (r *replica) post(m *raftpb.Message) {
 	if !r.hard.durable() && !off.hardWait {
-		r.waiting = append(r.waiting, m)
+		if len(r.waiting) < waitingMax {
+			r.waiting = append(r.waiting, m)
+		}
 		return
 	}
 	to, ok := r.nodeOf(ReplicaID(m.GetTo()))

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"weida/fsync/memfs"
+	"weida/wal"
 )
 
 // ids are the replicas in a list of members, learners with a minus.
@@ -311,4 +312,46 @@ func TestLeaderHandsOver(t *testing.T) {
 	}
 	c.config(next, []int{-11, 12, -13}, []int{-11, 12, -13}, false)
 	c.same(1, true)
+}
+
+// A replica whose log has not kept how far was committed takes up no configuration from before a change that it has
+// acted upon: with another such it would be a majority of what is no configuration any more, and would elect a second
+// leader.
+func TestNoOldConfiguration(t *testing.T) {
+	c, lead := threeNodes(t, 28)
+	alone := members(3)
+	for i := range alone {
+		alone[i].Learner = alone[i].Node != lead.id
+	}
+	c.reconfigure(lead, alone)
+	c.settle()
+	c.tick(8)
+	for _, n := range c.rest(lead) {
+		c.config(n, ids(alone), ids(alone), false)
+		c.cut[[2]NodeID{lead.id, n.id}], c.cut[[2]NodeID{n.id, lead.id}] = true, true
+		// Everything is in a sealed segment, and the next one is empty: no batch says how far was committed.
+		log := c.group(n, 1).log
+		for errors.Is(log.Reserve(512<<10-400), wal.ErrNotReady) {
+			n.host.Tick()
+			c.settle()
+		}
+		n.host.Tick()
+		c.settle()
+		c.crash(n, false, 0)
+		c.start(n)
+		if c.open(n, 1, nil); c.group(n, 1).log.Recovered().Commit > 100 {
+			t.Fatalf("node %d: the log has kept that %d is committed", n.id, c.group(n, 1).log.Recovered().Commit)
+		}
+	}
+	c.tick(100)
+	for _, n := range c.rest(lead) {
+		if m := n.kvs[1]; m.term > lead.kvs[1].term || m.role == LeaderRole {
+			t.Errorf("node %d is %v in term %d", n.id, m.role, m.term)
+		}
+	}
+	tag := lead.kvs[1].must(note("alone"))
+	c.settle()
+	if now := lead.kvs[1].now(); now.Committed < lead.kvs[1].appended(tag) {
+		t.Errorf("the leader: %+v", now)
+	}
 }

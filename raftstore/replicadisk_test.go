@@ -198,3 +198,78 @@ func TestLeaderStops(t *testing.T) {
 		t.Errorf("opened as another replica: %v", err)
 	}
 }
+
+// Groups have nothing in common but the flush call: one's leader is deposed, another one's log fails, and a third does
+// not notice (T-30).
+func TestGroupsApart(t *testing.T) {
+	c := newCluster(t, 3, 57)
+	for g := range GroupID(3) {
+		c.openAll(g+1, 3)
+	}
+	var leads [4]*node
+	for g := range GroupID(3) {
+		leads[g+1] = c.leader(g + 1)
+	}
+	c.tick(4)
+	third := leads[3].kvs[3]
+	term := third.term
+	to := replicaOn(c.rest(leads[1])[0].id)
+	if err := leads[1].kvs[1].group.Reconfigure(Change{TransferTo: to}); err != nil {
+		t.Fatal(err)
+	}
+	leads[2].fs.Fail(faultfs.Match{Op: faultfs.OpSync, Path: groupFiles(2)}, 1, -1, syscall.EIO)
+	leads[2].kvs[2].must(note("poisons"))
+	for i := range 10 {
+		tag := third.must(put(fmt.Sprint("k", i), "x"))
+		c.pump(func(*node) bool { return true })
+		if now := third.now(); now.HeldBy(third.appended(tag)) != 3 {
+			t.Errorf("message %d: %+v", i, now)
+		}
+		c.tickAll()
+	}
+	c.tick(10)
+	if third.term != term || third.role != LeaderRole {
+		t.Errorf("the third group: role %v in term %d after %d", third.role, third.term, term)
+	}
+	if leads[2].kvs[2].halted == nil || c.leads(2) == nil || c.leads(1) == leads[1] {
+		t.Error("the others went on as if nothing had been")
+	}
+}
+
+// With the majority gone for good nobody leads, however long it takes: what can't be committed is not confirmed, and
+// proposals are refused (T-53). Another group, on the nodes that are left, goes on.
+func TestMajorityLost(t *testing.T) {
+	c := newCluster(t, 3, 58)
+	c.openAll(1, 3)
+	c.openAll(2, 1)
+	lead := c.leader(1)
+	c.tick(4)
+	m := lead.kvs[1]
+	for _, n := range c.rest(lead) {
+		c.crash(n, true, memfs.KeepNone)
+	}
+	tag := m.must(put("k", "x"))
+	c.settle()
+	c.tick(2 * 15) // it steps down: there is nobody to hear
+	var not *NotLeaderError
+	if _, err := m.propose(note("n")); !errors.As(err, &not) || not.Leader != (Leader{}) {
+		t.Errorf("proposed without a quorum: %v", err)
+	}
+	i := m.answers[tag].index
+	c.tick(200)
+	if now := m.now(); now.Committed >= i || now.HeldBy(i) > 1 || m.role == LeaderRole {
+		t.Errorf("alone it has %+v as %v", now, m.role)
+	}
+	if alone := c.node(1).kvs[2]; c.node(1).up {
+		tag := alone.must(note("other"))
+		c.settle()
+		if now := alone.now(); now.Applied < alone.appended(tag) {
+			t.Errorf("the other group: %+v", now)
+		}
+	}
+	c.start(c.rest(lead)[0])
+	c.open(c.rest(lead)[0], 1, nil)
+	c.leader(1)
+	c.tick(4)
+	c.same(1, true)
+}

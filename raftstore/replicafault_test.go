@@ -34,6 +34,7 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"commitOnly", "TestCommitOnly"},
 		{"handOver", "TestLeaderHandsOver"},
 		{"yield", "TestStalledLeaderYields"},
+		{"decided", "TestNoOldConfiguration"},
 		{"goodbye", "TestPoisonedLeader"},
 		{"forgetLeader", "TestQuietLeaderDies"},
 		{"quietEqual", "TestLateQuiet"},
@@ -60,7 +61,7 @@ func init() {
 	for name, rule := range map[string]*bool{
 		"answersWait": &off.answersWait, "truncatedAnswers": &off.truncatedAnswers, "hardWait": &off.hardWait,
 		"gate": &off.gate, "incarnation": &off.incarnation, "firstEntry": &off.firstEntry,
-		"commitOnly": &off.commitOnly, "handOver": &off.handOver, "yield": &off.yield, "goodbye": &off.goodbye,
+		"commitOnly": &off.commitOnly, "handOver": &off.handOver, "decided": &off.decided, "yield": &off.yield, "goodbye": &off.goodbye,
 		"forgetLeader": &off.forgetLeader, "quietEqual": &off.quietEqual,
 		"tombstones": &off.tombstones, "bodyProof": &off.bodyProof,
 		"installBodies": &off.installBodies, "installFlush": &off.installFlush,

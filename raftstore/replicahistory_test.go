@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"weida/fsync"
+	"weida/fsync/faultfs"
 	"weida/fsync/memfs"
 	"weida/segment"
 	"weida/wal"
@@ -29,6 +31,7 @@ type history struct {
 	confirmed map[Index][]string
 	watched   map[*kv]map[uint64]bool
 	proofs    int
+	faulty    map[*node]bool // whose flushes fail
 	changes   int
 	// long: bodies of all sizes, and logs that are trimmed (see supplyhistory_test.go).
 	long bool
@@ -82,6 +85,7 @@ func runHistory(t *testing.T, seed uint64) {
 		g: 1, n: n,
 		entries:   map[Index]string{},
 		confirmed: map[Index][]string{},
+		faulty:    map[*node]bool{},
 		watched:   map[*kv]map[uint64]bool{},
 	}
 	for _, nd := range h.nodes {
@@ -234,7 +238,7 @@ func onDisk(log *wal.Log, b segment.Commit) error {
 // act does one random thing.
 func (h *history) act() {
 	nd := h.nodes[h.rng.IntN(len(h.nodes))]
-	if nd.up && nd.fs.Dead() { // in the middle of a write or a flush
+	if nd.up && (nd.fs.Dead() || nd.kvs[h.g].halted != nil) { // in the middle of a write or a flush
 		h.crashSome(nd)
 		return
 	}
@@ -277,6 +281,11 @@ func (h *history) act() {
 		h.cutSome()
 	case k < 96:
 		h.fill(nd)
+	case k < 97 && h.rng.IntN(6) == 0:
+		if nd.up {
+			h.faulty[nd] = true // until it is started on another cache
+			nd.fs.Fail(faultfs.Match{Op: faultfs.OpSync, Path: groupFiles(h.g)}, 1+h.rng.IntN(3), -1, syscall.EIO)
+		}
 	case k < 97:
 		if nd.up && h.rng.IntN(4) == 0 {
 			nd.fs.DieBefore(nd.fs.Ops() + 1 + h.rng.IntN(60))
@@ -378,7 +387,8 @@ func (h *history) crashSome(nd *node) {
 	nd.disk.SetCapacity(0)
 	if nd.up {
 		keep := []memfs.Keep{memfs.KeepNone, memfs.KeepRandom, memfs.KeepAll}[h.rng.IntN(3)]
-		h.crash(nd, h.rng.IntN(2) == 0, keep)
+		h.crash(nd, h.rng.IntN(2) == 0 || h.faulty[nd], keep)
+		delete(h.faulty, nd)
 		return
 	}
 	h.start(nd)
@@ -394,8 +404,8 @@ func (h *history) heal() {
 			h.start(nd)
 			h.serve(nd)
 		}
-		if nd.fs.DieBefore(0); nd.fs.Dead() || nd.kvs[h.g].halted != nil {
-			h.crash(nd, false, 0)
+		if nd.fs.DieBefore(0); nd.fs.Dead() || nd.kvs[h.g].halted != nil || h.faulty[nd] {
+			h.crash(nd, h.faulty[nd], memfs.KeepNone)
 			h.start(nd)
 			h.serve(nd)
 		}

@@ -226,7 +226,10 @@ func (r *replica) startRaft() error {
 	if r.store.hard.Term < last.Term {
 		r.store.hard = wal.HardState{Term: last.Term}
 	}
-	r.store.hint = min(max(rec.Commit, r.store.snap.Index), last.Index)
+	if err := r.findChanges(); err != nil {
+		return err
+	}
+	r.store.hint = min(max(rec.Commit, r.store.snap.Index, r.decided()), last.Index)
 	r.hard.want = r.store.hard
 	r.term, r.commit = r.store.hard.Term, r.store.hint
 	r.marks.Written, r.marks.Flushed = last.Index, r.log.Flushed().Index
@@ -258,7 +261,18 @@ func (r *replica) startRaft() error {
 	if !ok {
 		return r.halted
 	}
-	return r.findChanges()
+	return nil
+}
+
+// decided is the last change of configuration in the log that is known to be committed, because another one stands
+// behind it: a leader begins a change only when it has applied the one before. The commit index that the log has
+// heard of may be lower, and a replica that took up an older configuration than one it has acted upon could be elected
+// by a majority that is none any more.
+func (r *replica) decided() Index {
+	if n := len(r.changes); n > 1 && !off.decided {
+		return r.changes[n-2].index
+	}
+	return 0
 }
 
 const (
@@ -271,7 +285,7 @@ const (
 	inflightBytes    = 4 << 20
 )
 
-// findChanges looks for changes of configuration among the entries that are not known to be committed.
+// findChanges looks for changes of configuration among the entries behind the snapshot.
 func (r *replica) findChanges() error {
 	end := r.log.Last().Index + 1
 	for i := r.last.Index + 1; i < end; {

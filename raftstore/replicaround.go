@@ -154,7 +154,9 @@ func (r *replica) takeReady(rd *raft.Ready) {
 			r.term = t
 			r.peers.reset()
 		}
-		r.commit = Index(rd.HardState.GetCommit())
+		if i := Index(rd.HardState.GetCommit()); i > r.commit {
+			r.commit, r.blocked = i, false
+		}
 		r.hard.set(wal.HardState{Term: r.term, Vote: rd.HardState.GetVote()})
 	}
 	if lead := r.lead.Load(); lead != nil && (r.soft.RaftState != raft.StateLeader || lead.term != r.term) {

@@ -30,6 +30,7 @@ func runLong(t *testing.T, seed uint64) {
 		g:       1, n: 3, long: true,
 		entries:   map[Index]string{},
 		confirmed: map[Index][]string{},
+		faulty:    map[*node]bool{},
 		watched:   map[*kv]map[uint64]bool{},
 	}
 	fate := map[*nodeStream]int{}
