@@ -183,3 +183,42 @@ func TestSnapshotsSideBySide(t *testing.T) {
 	}
 	must(t, l.store.Close())
 }
+
+// TestUnprovedLarge: what a crash left of a large body is no body, whatever names it, until it has come
+// again. (W-13)
+func TestUnprovedLarge(t *testing.T) {
+	fs := memfs.New()
+	l := mustLife(t, fs, lifeOptions{seed: 1})
+	must(t, l.append(oneEntry(1, 1, 1, 100)))
+	must(t, l.flush())
+	c := commitOf(segment.BodyRef{Term: 1, Seq: 2}, 90_000, true)
+	f, err := l.log.NewBody(c.Ref, c.Length)
+	must(t, err)
+	_, err = f.Write(payload(c.Ref, 70_000))
+	must(t, err)
+	fs.PowerCut(memfs.KeepAll, nil)
+	l = mustLife(t, fs, lifeOptions{seed: 2})
+	data := segment.AppendData(nil, []segment.Commit{c}, nil)
+	a := &Append{Entries: []segment.Entry{{Index: 2, Term: 1, Data: data}}}
+	if err := l.append(a); !errors.Is(err, ErrAbsent) {
+		t.Fatalf("an entry names a large body of which a part is here: %v", err)
+	}
+	if ok, err := l.log.Holds(c); ok || err != nil {
+		t.Fatalf("a part of a large body is held to be the body: %v", err)
+	}
+	if _, err := l.log.OpenRef(c.Ref); !errors.Is(err, ErrAbsent) {
+		t.Fatalf("a part of a large body was opened: %v", err)
+	}
+	f, err = l.log.NewBody(c.Ref, c.Length)
+	must(t, err)
+	_, err = f.Write(payload(c.Ref, 90_000))
+	must(t, err)
+	must(t, f.Finish(c.Digest))
+	a.Large = []*BodyFile{f}
+	must(t, l.append(a))
+	must(t, l.flush())
+	fs.PowerCut(memfs.KeepNone, nil)
+	l = mustLife(t, fs, lifeOptions{seed: 3})
+	checkEntries(t, l.log)
+	must(t, l.store.Close())
+}
