@@ -4,7 +4,8 @@
 //
 // A Node is one process, one data directory, one key pair. It serves queues over QUIC to clients
 // whose key it trusts. Which queues there are stands in the registry, the state machine of the control log
-// (group 1); a reconciler makes, configures and removes their groups. Each has one replica in this version.
+// (group 1); a reconciler makes, configures and removes their groups. A queue is served by its owner, or by the
+// leader of its group; whoever asks another node is sent there, or forwarded.
 //
 // # What it promises
 //
