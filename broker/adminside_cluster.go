@@ -176,8 +176,27 @@ func (n *Node) Others(ctx context.Context) []admin.Facts {
 	return list
 }
 
-// Transfer implements admin.Node.
+// Transfer implements admin.Node. Who is to lead a queue is a decision of the registry: a transfer behind its back
+// would be taken back at once.
 func (n *Node) Transfer(ctx context.Context, group, to uint64, stay bool) error {
+	if stay {
+		return n.transferNow(ctx, group, to, stay)
+	}
+	decided, err := n.decideLeader(ctx, group, to)
+	if err != nil {
+		return err
+	}
+	err = n.transferNow(ctx, group, to, stay)
+	if decided && err != nil {
+		// The leader's own node makes the decision true, and may have begun.
+		n.c.Log.Debug("leadership goes a little later", "group", group, "to", to, "err", err)
+		return nil
+	}
+	return err
+}
+
+// transferNow asks the leader, here or, unless stay is set, elsewhere.
+func (n *Node) transferNow(ctx context.Context, group, to uint64, stay bool) error {
 	var g raftstore.Group
 	if raftstore.GroupID(group) == controlGroup {
 		g = n.registry.group
@@ -206,6 +225,67 @@ func (n *Node) Transfer(ctx context.Context, group, to uint64, stay bool) error 
 		leader = elsewhere.Leader
 	}
 	return n.transferThere(ctx, group, uint64(leader.Node), to)
+}
+
+// decideTries bounds how often a decision is made anew because another one came before it.
+const decideTries = 5
+
+// decideLeader has the registry say which replica of a queue is to lead; false if it says so, or nothing of the kind.
+func (n *Node) decideLeader(ctx context.Context, group, to uint64) (bool, error) {
+	var last string
+	for range decideTries {
+		q, ok := n.registry.queueOf(group)
+		if !ok {
+			return false, nil
+		}
+		place, err := n.leaderPlace(&q, to)
+		if place == nil || err != nil {
+			return false, err
+		}
+		res, err := n.registry.propose(ctx, control.Command{Place: place})
+		if err != nil {
+			return false, err
+		}
+		n.registry.catchUp(ctx, versionOf(&res))
+		if res.Err == nil {
+			return true, nil
+		}
+		last = res.Err.Message
+		if res.Err.Reason != control.Conflict {
+			break
+		}
+	}
+	return false, &wire.Error{Code: wire.Conflict, Detail: last}
+}
+
+// leaderPlace is the decision that another node is to lead a queue; nil if that stands already, or is none.
+func (n *Node) leaderPlace(q *control.Queue, to uint64) (*control.Place, error) {
+	place := &control.Place{
+		Kind: control.KindQueue, UID: q.Metadata.UID, Generation: q.Metadata.Generation, Epoch: q.Status.Epoch,
+	}
+	for _, r := range q.Status.Placement {
+		if r.Lead && r.Number == to || r.Owner {
+			return nil, nil
+		}
+		place.Want = append(place.Want, control.Spot{Number: r.Number, Lead: r.Number == to})
+	}
+	if q.Status.Step != control.Steady {
+		return nil, raftstore.ErrChangePending
+	}
+	if p := q.Spec.Placement.PreferredLeader; p != "" && !n.registry.isNode(p, to) {
+		return nil, &wire.Error{
+			Code: wire.Unsafe, Detail: "spec.placement.preferredLeader is " + quote(p) + ": change that",
+		}
+	}
+	return place, nil
+}
+
+// isNode says whether a name or fingerprint is that of a node.
+func (r *registry) isNode(name string, number uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	node, ok := r.state.Node(name)
+	return ok && node.Number() == number
 }
 
 // transferThere passes a transfer on to the node that leads; where that is not known the others are asked who does.

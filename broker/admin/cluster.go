@@ -283,12 +283,25 @@ func (c *Cluster) leaderless(v *view, s *GroupState) {
 	switch st := v.queue.Status; {
 	case v.queue.Metadata.DeletionTimestamp != 0:
 		s.Health, s.Why, s.Remedy = Changing, "it is being deleted", "wait"
+	case v.factor == 1 && len(st.Placement) > 0 && c.away(st.Placement[0].Node):
+		s.Why = fmt.Sprintf("its owner, %s, does not answer", c.nameOfKey(st.Placement[0].Node))
+		s.Remedy = "bring that node back: the only copy is there"
 	case st.ObservedGeneration == 0 && len(st.Conditions) > 0:
 		s.Why, s.Remedy = st.Conditions[0].Message, "`weida describe "+v.name+"` says more"
 	case v.factor == 1 && len(st.Placement) > 0:
-		s.Why = fmt.Sprintf("its owner, %s, did not answer or does not serve it", c.nameOfKey(st.Placement[0].Node))
-		s.Remedy = "bring that node back: the only copy is there"
+		s.Why = fmt.Sprintf("its owner, %s, does not serve it", c.nameOfKey(st.Placement[0].Node))
+		s.Remedy = "`weida describe " + v.name + "` says more"
 	}
+}
+
+// away says whether the node with that fingerprint did not answer.
+func (c *Cluster) away(fingerprint string) bool {
+	n := c.nodeNamed(fingerprint)
+	if n == nil {
+		return false
+	}
+	f := c.factsOf(n.Number())
+	return f == nil || f.Why != ""
 }
 
 func (c *Cluster) factsOf(node uint64) *Facts {

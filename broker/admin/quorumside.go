@@ -385,7 +385,7 @@ func (h *handler) clusterRoutes() []route {
 // notTransferred is the refusal for a transfer that was not begun.
 func notTransferred(err error) error {
 	switch code := CodeOf(err); code {
-	case wire.ChangePending, wire.NoGroup, wire.NotLeader, wire.Unsafe:
+	case wire.ChangePending, wire.NoGroup, wire.NotLeader, wire.Unsafe, wire.Conflict:
 		detail := err.Error()
 		var told *wire.Error
 		if errors.As(err, &told) {

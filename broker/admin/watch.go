@@ -101,17 +101,39 @@ func (h *handler) watchFrom(c *call, k kind) (uint64, error) {
 		return now, nil
 	}
 	v, err := strconv.ParseUint(text, 10, 64)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, bad("resourceVersion is a whole number, not %q", clip(text))
-	case v > now:
-		// Another cluster, or a node that has not caught up: to wait for it in silence would hide that.
-		return 0, refuse(http.StatusBadRequest, wire.BadRequest, "version %d is not there yet, the last is %d", v, now)
+	}
+	if now = h.caughtUp(c, v); v > now {
+		// Another cluster, or a node that is cut off: to wait for it in silence would hide that.
+		return 0, refuse(http.StatusGone, wire.WatchCompacted, "version %d is not there, the last is %d; list %s again", v,
+			now, k.plural)
 	}
 	if h.node.Changes(v, 1).Gone {
 		return 0, compacted(v, now, k)
 	}
 	return v, nil
+}
+
+// watchCatchUp is how long a node may take to get to a version that another one has told of.
+const watchCatchUp = 2 * time.Second
+
+// caughtUp waits a moment until the registry is at a version, and returns at which it is.
+func (h *handler) caughtUp(c *call, version uint64) uint64 {
+	patience, cancel := patient(c, watchCatchUp)
+	defer cancel()
+	for {
+		moved := h.node.Moved()
+		now := h.node.Registry().Version
+		if now >= version {
+			return now
+		}
+		select {
+		case <-moved:
+		case <-patience.Done():
+			return now
+		}
+	}
 }
 
 func compacted(v, now uint64, k kind) *refusal {

@@ -328,15 +328,35 @@ func TestWatchIDs(t *testing.T) {
 	})
 }
 
+// A version that another node has told of is waited for; one that never comes is refused, so that the client lists.
+func TestWatchOfALaterVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		go func() {
+			time.Sleep(watchCatchUp / 2) // of the bubble
+			r.want(http.StatusCreated, "PUT", "/v1/queues/a", `{"spec":{}}`)
+			time.Sleep(watchCatchUp)
+			r.want(http.StatusCreated, "PUT", "/v1/queues/b", `{"spec":{}}`)
+		}()
+		s := watching(t, dialed(t, r.h)(), "/v1/queues?watch=1&resourceVersion=5")
+		if e := s.next(); e == nil || e.ResourceVersion != 6 {
+			t.Errorf("told %+v", e)
+		}
+		e := r.refused(http.StatusGone, "E5010", "GET", "/v1/queues?watch=1&resourceVersion=99", "")
+		if !strings.Contains(e.Detail, "is not there, the last is 6") {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
 func TestWatchQuery(t *testing.T) {
 	r := newRig(t, Options{})
 	for target, hint := range map[string]string{
-		"/v1/queues?watch=yes":                     "0 or 1",
-		"/v1/queues?watch=1&limit=3":               "does not go with watch",
-		"/v1/queues?watch=1&after=a":               "does not go with watch",
-		"/v1/queues?watch=1&resourceVersion=x":     "whole number",
-		"/v1/queues?watch=1&resourceVersion=99999": "not there yet",
-		"/v1/queues?resourceVersion=1":             "goes with watch=1",
+		"/v1/queues?watch=yes":                 "0 or 1",
+		"/v1/queues?watch=1&limit=3":           "does not go with watch",
+		"/v1/queues?watch=1&after=a":           "does not go with watch",
+		"/v1/queues?watch=1&resourceVersion=x": "whole number",
+		"/v1/queues?resourceVersion=1":         "goes with watch=1",
 	} {
 		if e := r.refused(http.StatusBadRequest, "E5009", "GET", target, ""); !strings.Contains(e.Detail, hint) {
 			t.Errorf("%s: %s", target, e.Detail)

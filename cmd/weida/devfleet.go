@@ -187,17 +187,18 @@ func makeDemo(ctx context.Context, c contextFile, nodes int) error {
 	}
 	a := newAPI(append([]string{c.Admin}, c.Admins...)...)
 	m := &manifest{kind: kinds[0], name: "demo", spec: []byte(spec)}
-	return poll(ctx, func() (bool, error) {
-		it, err := a.put(ctx, m, control.Apply, nil, false) // the same again changes nothing
+	var it *item
+	return poll(ctx, func() (_ bool, err error) {
+		if it != nil {
+			it, err = a.get(ctx, m.kind, m.name)
+			return err == nil && it.Status.Phase == control.Ready, err
+		}
+		it, err = a.put(ctx, m, control.Apply, nil, false) // the same again changes nothing
 		var refused *wire.Error
 		if errors.As(err, &refused) && (refused.Code == wire.NotCommitted || refused.Code == wire.MutationIndeterminate) {
 			return false, nil // the nodes have not found each other yet
 		}
-		if err != nil {
-			return false, err
-		}
-		it, err = a.get(ctx, m.kind, m.name)
-		return err == nil && it.Status.Phase == control.Ready, err
+		return false, err
 	})
 }
 

@@ -351,8 +351,13 @@ func age(ms int64, now time.Time) string {
 // summary is a resource in one line, for a refusal.
 func summary(it *item) string {
 	m := it.Metadata
-	s := fmt.Sprintf("%s %q · version %d · generation %d · %s", it.Kind, m.Name, m.ResourceVersion, m.Generation,
-		it.Status.Phase)
+	phase := string(it.Status.Phase)
+	if it.Kind == control.KindNode {
+		var n nodeItem
+		_ = json.Unmarshal(it.raw, &n) // what cannot be read of a later version's is left empty
+		phase = string(n.Status.State)
+	}
+	s := fmt.Sprintf("%s %q · version %d · generation %d · %s", it.Kind, m.Name, m.ResourceVersion, m.Generation, phase)
 	if m.DeletionTimestamp != 0 {
 		s += " · drains until " + when(m.DrainUntil)
 	}

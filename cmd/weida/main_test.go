@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 //	copied WORD            run the line that the node offered for copying behind WORD
 //	fake broker            start a broker that ends a publish as the body says, in scripted.yaml
 //	seen FILE PATTERN      wait until the file, which something in the background writes, has a line like that
+//	until COMMAND ARGS     run a command again and again until it ends with status 0
 //	ended FILE             wait until the process whose id is in the file is no more
 //	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
 func TestScripts(t *testing.T) {
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"node": cmdNode, "said": cmdSaid, "status": cmdStatus, "copied": cmdCopied,
-			"fake": cmdFake, "seen": cmdSeen, "ended": cmdEnded,
+			"fake": cmdFake, "seen": cmdSeen, "ended": cmdEnded, "until": cmdUntil,
 		},
 	})
 }
@@ -119,6 +120,16 @@ func cmdSeen(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s never came to hold %q:\n%s", args[0], args[1], ts.ReadFile(args[0]))
+}
+
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	var err error
+	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(50 * time.Millisecond) { // bounds a hang
+		if err = ts.Exec(args[0], args[1:]...); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("%s: %v", strings.Join(args, " "), err)
 }
 
 func cmdEnded(ts *testscript.TestScript, _ bool, args []string) {
