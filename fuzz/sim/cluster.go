@@ -179,7 +179,7 @@ func (c *cluster) heal() {
 	c.net.loss, c.net.double, c.net.late, c.net.streamCuts, c.net.spoiled = 0, 0, 0, 0, 0
 	for _, n := range c.nodes {
 		n.disk.SetCapacity(0)
-		n.speed, n.standsUntil, n.flushTakes = 1, 0, 2*millisecond
+		n.speed, n.flushTakes = 1, 2*millisecond
 		if n.up {
 			n.fs.DieBefore(0)
 			n.restartIfStuck()

@@ -226,9 +226,7 @@ func (c *cluster) pause() {
 	if n == nil {
 		return
 	}
-	c.stats.fault("pause")
-	n.standsUntil = c.now + c.between(millisecond, 6*second)
-	c.note("%v stands until %v", n, n.standsUntil)
+	n.stand(c.now + c.between(millisecond, 6*second))
 }
 
 // clock makes a clock run wrong, or jump.

@@ -275,7 +275,7 @@ func (n *node) Stream(ctx context.Context, id raftstore.NodeID, head []byte) (ra
 
 func (s *stream) open() bool {
 	w := s.from.net
-	return w.passes(s.from, s.to) && w.link(s.from.id, s.to.id).epoch == s.epoch && s.to.now >= s.to.standsUntil
+	return w.passes(s.from, s.to) && w.link(s.from.id, s.to.id).epoch == s.epoch && !s.to.stands()
 }
 
 func (s *stream) Write(p []byte) (int, error) {

@@ -36,10 +36,11 @@ type node struct {
 	booted bool // the disk is no longer empty
 	// stepDue, flushDue say that the event is planned.
 	stepDue, flushDue bool
-	standsUntil       micros  // paused
-	speed             float64 // of its clock
-	flushTakes        micros  // about so long
-	image             image   // what its disk holds, for the oracle
+	standsUntil       micros   // paused
+	waiting           []func() // until it goes on
+	speed             float64  // of its clock
+	flushTakes        micros   // about so long
+	image             image    // what its disk holds, for the oracle
 }
 
 func newNode(c *cluster, id raftstore.NodeID) *node {
@@ -57,7 +58,7 @@ func (n *node) boot() {
 	n.fs = faultfs.New(n.disk)
 	n.mutateDisk()
 	n.desks = map[raftstore.GroupID]*desk{}
-	n.stepDue, n.flushDue, n.standsUntil = false, false, 0
+	n.stepDue, n.flushDue, n.standsUntil, n.waiting = false, false, 0, nil
 	root, err := n.fs.OpenDir("/")
 	if err != nil {
 		n.fail("%v: %v", n, err)
@@ -136,7 +137,7 @@ func (n *node) cutPower(keep memfs.Keep) {
 
 func (n *node) down(why string, end func()) {
 	n.note("%v down: %s", n, why)
-	n.up = false
+	n.up, n.standsUntil, n.waiting = false, 0, nil
 	n.life++ // nothing that was planned for it comes any more
 	end()
 	n.net.nodeDown(n)
@@ -156,18 +157,43 @@ func (n *node) wake() {
 	}
 }
 
-// alive plans something of this life. It waits while the node stands still.
+// alive plans something of this life. What comes while the node stands still waits, in order.
 func (n *node) alive(d micros, fn func()) {
 	life := n.life
 	n.after(d, func() {
 		switch {
 		case n.life != life:
-		case n.now < n.standsUntil:
-			n.alive(n.standsUntil-n.now, fn)
+		case n.stands():
+			n.waiting = append(n.waiting, fn)
 		default:
 			fn()
 		}
 	})
+}
+
+// stands says whether the node stands still.
+func (n *node) stands() bool { return n.now < n.standsUntil || len(n.waiting) > 0 }
+
+// stand stops the node for a while.
+func (n *node) stand(until micros) {
+	n.stats.fault("pause")
+	n.note("%v stands until %v", n, until)
+	n.standsUntil = until
+	life := n.life
+	n.after(until-n.now, func() {
+		if n.life == life && n.now >= n.standsUntil {
+			n.goOn(life)
+		}
+	})
+}
+
+// goOn does what has waited.
+func (n *node) goOn(life uint64) {
+	for n.life == life && len(n.waiting) > 0 {
+		fn := n.waiting[0]
+		n.waiting = n.waiting[1:]
+		fn()
+	}
 }
 
 // step does one round of all shards.

@@ -145,6 +145,9 @@ func (c *cluster) trouble() string {
 		n := d.state.Counts()
 		list = append(list, fmt.Sprintf("g%d led by n%d: %d ready, %d unsettled, goal %v, marks %+v", g.id, d.node.id,
 			n.Ready, n.Unsettled, g.goal, d.marks))
+		if rep := d.group.Status().Replication; rep != nil && g.goal != nil {
+			list = append(list, fmt.Sprintf("g%d %+v", g.id, *rep))
+		}
 		for _, id := range sortedKeys(g.replicas) {
 			if o := c.node(id).desks[g.id]; o == nil {
 				list = append(list, fmt.Sprintf("n%d has no g%d", id, g.id))
