@@ -111,7 +111,7 @@ func (r *registry) nextLocked() {
 		c := r.waiting[0]
 		r.waiting = r.waiting[1:]
 		r.underWay = c
-		err := r.group.Propose(&raftstore.Batch{Items: []raftstore.Item{{Command: c.command}}})
+		err := r.group.Propose(&raftstore.Batch{Items: []raftstore.Item{{Command: r.preparedLocked(c.command)}}})
 		switch {
 		case err == nil:
 		case notLeading(err):
@@ -120,6 +120,16 @@ func (r *registry) nextLocked() {
 			r.endLocked(notCommitted(err))
 		}
 	}
+}
+
+// preparedLocked is the command with what only the leader knows: where a queue that it makes is to be.
+func (r *registry) preparedLocked(command []byte) []byte {
+	c, err := control.Decode(command)
+	if err != nil || c.Mutation == nil || r.reconciler == nil {
+		return command // also the first entry, which is no command
+	}
+	r.reconciler.Prepare(c.Mutation, r.state)
+	return c.Append(nil)
 }
 
 // endLocked answers the change under way.

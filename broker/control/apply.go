@@ -90,6 +90,9 @@ func (s *State) make(m *Mutation) object {
 	}
 	o := s.find(m.Kind, m.Name)
 	s.touch(Added, o)
+	if o.queue != nil && len(m.Want) == o.queue.Spec.Replicas && s.spotsFlaw(KindQueue, m.Want, nil) == "" {
+		s.settleIn(o, m.Want)
+	}
 	return o
 }
 

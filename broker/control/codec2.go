@@ -177,17 +177,24 @@ func (c *Register) append(b []byte) []byte {
 }
 
 func (c *Place) append(b []byte) []byte {
-	b = appendUints(appendText(b, string(c.Kind)), c.UID, c.Generation, c.Epoch, uint64(len(c.Want)))
-	for _, w := range c.Want {
+	return appendSpots(appendUints(appendText(b, string(c.Kind)), c.UID, c.Generation, c.Epoch), c.Want)
+}
+
+func appendSpots(b []byte, list []Spot) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, w := range list {
 		b = appendBool(appendBool(appendUints(b, w.Number), w.Learner), w.Lead)
 	}
 	return b
 }
 
-func (d *decoder) place() *Place {
-	c := &Place{Kind: Kind(d.text()), UID: d.uint(), Generation: d.uint(), Epoch: d.uint()}
+func (d *decoder) spots() (list []Spot) {
 	for range d.count(3) {
-		c.Want = append(c.Want, Spot{d.uint(), d.bool(), d.bool()})
+		list = append(list, Spot{d.uint(), d.bool(), d.bool()})
 	}
-	return c
+	return list
+}
+
+func (d *decoder) place() *Place {
+	return &Place{Kind: Kind(d.text()), UID: d.uint(), Generation: d.uint(), Epoch: d.uint(), Want: d.spots()}
 }

@@ -164,7 +164,7 @@ func TestStrict(t *testing.T) {
 		"too new for one": "0107055175657565" + "0702",
 		"no number":       "01",
 		"unknown number":  "020b",
-		"unknown field":   "02012000000000",
+		"unknown field":   "02014000000000",
 		"a node in one":   "01011000000000" + "000000",
 		"long number":     "0103055175657565" + "8700",
 		"huge number":     "0103055175657565" + "ffffffffffffffffffff01",

@@ -77,8 +77,9 @@ const (
 	hasExpected
 	hasDrain
 	hasNode // since version 2
-	hasAll  = hasQueue | hasConnector | hasExpected | hasDrain | hasNode
-	hasAll1 = hasAll &^ hasNode
+	hasWant // since version 2
+	hasAll  = hasQueue | hasConnector | hasExpected | hasDrain | hasNode | hasWant
+	hasAll1 = hasAll &^ (hasNode | hasWant)
 )
 
 // rules is the version by whose rules the command is judged.
@@ -142,7 +143,9 @@ func (c Command) one() {
 
 func (m *Mutation) append(b []byte) []byte {
 	has := byte(0)
-	for i, set := range []bool{m.Queue != nil, m.Connector != nil, m.Expected != nil, m.Drain != nil, m.Node != nil} {
+	for i, set := range []bool{
+		m.Queue != nil, m.Connector != nil, m.Expected != nil, m.Drain != nil, m.Node != nil, len(m.Want) > 0,
+	} {
 		if set {
 			has |= 1 << i
 		}
@@ -164,6 +167,9 @@ func (m *Mutation) append(b []byte) []byte {
 	}
 	if m.Node != nil {
 		b = appendNodeSpec(b, m.Node)
+	}
+	if len(m.Want) > 0 {
+		b = appendSpots(b, m.Want)
 	}
 	return b
 }
@@ -253,6 +259,11 @@ func (d *decoder) mutation(rules int) *Mutation {
 	if has&hasNode != 0 {
 		s := d.nodeSpec()
 		m.Node = &s
+	}
+	if has&hasWant != 0 {
+		if m.Want = d.spots(); len(m.Want) == 0 {
+			d.fail("a placement that is nowhere")
+		}
 	}
 	return m
 }

@@ -315,3 +315,40 @@ func TestSpots(t *testing.T) {
 	_ = r.refused(r.do(Command{Lost: &Lost{UID: 5}}), NotFound)
 	_ = r.refused(r.do(Command{Stuck: &Stuck{Kind: KindQueue, UID: 5}}), NotFound)
 }
+
+// TestPrepare: a queue that is made is placed in the same entry, least loaded nodes first, if that still fits; users
+// cannot have their own way with it.
+func TestPrepare(t *testing.T) {
+	r := newRegistry(t)
+	r.nodes(4)
+	for i := range 8 {
+		m := Mutation{Verb: Create, Kind: KindQueue, Name: fmt.Sprint("q", i), Queue: &QueueSpec{Replicas: 3}, At: 1}
+		r.s.Prepare(&m, anywhere)
+		q := r.must(r.do(Command{Mutation: &m}))
+		if len(q.Status.Placement) != 3 || q.Status.Epoch != 1 || len(q.Status.Founders) != 3 ||
+			q.Metadata.ResourceVersion != r.last {
+			t.Errorf("%+v", q)
+		}
+	}
+	for _, n := range r.s.Nodes() {
+		if l := r.s.LoadOf(n.Number()); l.Replicas != 6 || l.Leads != 2 {
+			t.Errorf("node %d has %+v", n.Number(), l)
+		}
+	}
+	list, _ := r.s.Changes(r.last-1, 9)
+	if len(list) != 1 || list[0].Event != Added || len(list[0].Queue.Status.Placement) != 3 {
+		t.Errorf("%+v", list)
+	}
+	m := Mutation{Verb: Create, Kind: KindQueue, Name: "x", Queue: &QueueSpec{Replicas: 5}, At: 1}
+	m.Want = []Spot{{Number: 1}}
+	r.s.Prepare(&m, anywhere)
+	if m.Want != nil {
+		t.Errorf("%+v, for five replicas on four nodes", m.Want)
+	}
+	for _, want := range [][]Spot{{{Number: 99, Lead: true}}, {{Number: 1}}, {{Number: 1, Lead: true}, {Number: 1}}} {
+		m := Mutation{Verb: Apply, Kind: KindQueue, Name: fmt.Sprint("y", r.last), Queue: &QueueSpec{}, Want: want, At: 1}
+		if q := r.must(r.do(Command{Mutation: &m})); q.Status.Placement != nil {
+			t.Errorf("%+v", q.Status)
+		}
+	}
+}

@@ -45,6 +45,7 @@ type task struct {
 	last      outcome
 	asked     bool  // last is set
 	since     int64 // when something was first not as it should be; 0 if nothing is
+	madeAt    int64 // when replicas were first seen to be made that are not known to be; 0 if none are
 }
 
 // outcome is what came of working on a resource: what the registry should say, or the entry that is called for.
@@ -198,7 +199,7 @@ func (r *loop) Step(now int64, s *State) (wait int64) {
 // clockWentBack makes every timer due: what they were set by does not hold.
 func (r *loop) clockWentBack() {
 	for t := r.timers.next(math.MaxInt64); t != nil; t = r.timers.next(math.MaxInt64) {
-		t.notBefore, t.proposeAt, t.since = 0, 0, 0
+		t.notBefore, t.proposeAt, t.since, t.madeAt = 0, 0, 0, 0
 		r.touch(t.uid)
 	}
 }
@@ -307,11 +308,13 @@ func (r *loop) failed(t *task) int64 {
 
 // lasted says whether something has not been as it should be for longer than patience, and if not, when it
 // will have been.
-func (r *loop) lasted(t *task) (bool, int64) {
-	if t.since == 0 {
-		t.since = r.now
+func (r *loop) lasted(t *task) (bool, int64) { return r.lastedSince(&t.since) }
+
+func (r *loop) lastedSince(at *int64) (bool, int64) {
+	if *at == 0 {
+		*at = r.now
 	}
-	left := t.since + r.o.Patience - r.now
+	left := *at + r.o.Patience - r.now
 	return left <= 0, max(left, 0)
 }
 

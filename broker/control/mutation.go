@@ -34,6 +34,9 @@ type Mutation struct {
 	Queue     *QueueSpec     `json:"queue,omitempty"`     // of apply and create
 	Connector *ConnectorSpec `json:"connector,omitempty"` // of apply and create
 	Node      *NodeSpec      `json:"node,omitempty"`      // of add
+	// Want is where a queue that this makes is to be, as Prepare says; set by the node that leads the control group. What
+	// does not fit when the entry is applied is left to a decision of its own.
+	Want []Spot `json:"want,omitempty"`
 	// Expected is the resource version the user has seen; nil does not check (T-15, T-16). 0 is "there is none".
 	Expected *uint64 `json:"expected,omitempty"`
 	// Drain is how long a deletion lets consumers drain; nil takes the spec's.

@@ -276,7 +276,23 @@ func (r *NodeReconciler) report(t *task, q *Queue, s *State, g *Group) outcome {
 			out.made = append(out.made, p.Replica)
 		}
 	}
-	return r.absent(t, q, out, absent)
+	return r.absent(t, q, r.lateMade(t, q, out), absent)
+}
+
+// lateMade puts off saying that replicas are made, if there is nothing else to say: most are seen so with the first
+// report, and an entry for each of the others is better spent when not everything is being made at once.
+func (r *NodeReconciler) lateMade(t *task, q *Queue, out outcome) outcome {
+	if len(out.made) == 0 {
+		t.madeAt = 0
+		return out
+	}
+	if long, left := r.lastedSince(&t.madeAt); !long && (out.status == nil || sameFindings(out.status, &q.Status)) {
+		out.made = nil
+		if out.wait == 0 || left < out.wait {
+			out.wait = left
+		}
+	}
+	return out
 }
 
 // absent has a queue be degraded when replicas have been away for a while (T-13).

@@ -225,9 +225,14 @@ func (s *State) place(c *Place) Result {
 		s.moveConnector(c, o)
 		return o.result(true, nil)
 	}
+	return o.result(s.settleIn(o, c.Want), nil)
+}
+
+// settleIn gives a queue the placement that a decision leads to, and says whether that is another one.
+func (s *State) settleIn(o object, want []Spot) bool {
 	st := o.status
 	was := s.base(st)
-	rows, away := s.relocate(was, c.Want)
+	rows, away := s.relocate(was, want)
 	if was == nil {
 		away = st.Placement // nobody has put anything in: it begins anew
 	}
@@ -248,14 +253,24 @@ func (s *State) place(c *Place) Result {
 		step = Switching // learners have to leave the configuration before it is an owner's again
 	}
 	if step == st.Step && slices.Equal(rows, st.Placement) {
-		return o.result(false, nil)
+		return false
 	}
 	s.setRows(o, rows)
 	st.Step = step
 	st.Epoch++
-	s.retire(KindQueue, c.UID, away)
+	s.retire(KindQueue, o.meta.UID, away)
 	s.moved(o)
-	return o.result(true, nil)
+	return true
+}
+
+// Prepare says where a queue is to be that a mutation makes, so that it takes no entry more to place it. The node
+// that leads the control group calls it before it proposes; other mutations stay as they are.
+func (s *State) Prepare(m *Mutation, reachable func(number uint64) bool) {
+	m.Want = nil
+	if m.Kind != KindQueue || m.Queue == nil || s.queues[m.Name] != nil || m.Validate() != nil {
+		return
+	}
+	m.Want, _ = s.wanted(&Queue{Spec: m.Queue.WithDefaults()}, reachable)
 }
 
 func founders(rows []Replica) []Founder {

@@ -59,6 +59,13 @@ func (r *Reconciler) Lead(s *State) {
 // Follow says that this node does not lead the control group.
 func (r *Reconciler) Follow() { r.leader = nil }
 
+// Prepare says where a queue is to be that a mutation makes, if this node leads the control group (State.Prepare).
+func (r *Reconciler) Prepare(m *Mutation, s *State) {
+	if m.Want = nil; r.leader != nil {
+		s.Prepare(m, r.rt.Reachable)
+	}
+}
+
 // Applied tells of an entry: the command and what it did, whoever proposed it.
 func (r *Reconciler) Applied(c Command, res Result) {
 	r.node.Applied(c, res)
