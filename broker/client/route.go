@@ -32,15 +32,15 @@ type lead struct {
 }
 
 // do does something for a queue at the node that leads it, as far as that is known. Redirects are followed, and a
-// connection that had ended without anybody noticing is replaced once, if asking again is safe or nothing was sent.
+// connection that had ended without anybody noticing is replaced once, if asking again is safe or nothing was sent; a
+// leadership that moved in the middle of what is safe is looked for once more.
 func (c *Client) do(ctx context.Context, queue string, safe bool, f func(*link) error) error {
 	l, fresh, err := c.start(ctx, queue)
 	if err != nil {
 		return err
 	}
 	l, fresh, err = c.follow(ctx, queue, l, fresh, f)
-	var unsent *endpoint.UnreachableError
-	if err == nil || l == nil || fresh || ctx.Err() != nil || !l.endedBy(err) || !safe && !errors.As(err, &unsent) {
+	if err == nil || l == nil || ctx.Err() != nil || !(safe && c.passedBy(err)) && !l.goneBefore(err, fresh, safe) {
 		return err
 	}
 	c.forget(queue, l)
@@ -49,6 +49,22 @@ func (c *Client) do(ctx context.Context, queue string, safe bool, f func(*link) 
 	}
 	_, _, err = c.follow(ctx, queue, l, fresh, f)
 	return err
+}
+
+// passedBy says that a request met the end of a leadership, and that nobody was named to go to instead.
+func (c *Client) passedBy(err error) bool {
+	var refused *wire.Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	return refused.Code == wire.LeaderChanged || refused.Code == wire.ForwardBroken ||
+		refused.Code == wire.LedElsewhere && c.o.Single
+}
+
+// goneBefore says that a connection had ended without anybody noticing, and that asking on another is safe.
+func (l *link) goneBefore(err error, fresh, safe bool) bool {
+	var unsent *endpoint.UnreachableError
+	return !fresh && (safe || errors.As(err, &unsent)) && l.endedBy(err)
 }
 
 // start is the connection to ask first: to the node that leads, if it is known and answers, else the one at hand.

@@ -122,10 +122,25 @@ func TestSingle(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusedWith(t, h.ask(c), wire.LedElsewhere)
-	h.asked(4, 0, 0)
+	h.asked(6, 0, 0) // twice for the second, and each with what goes before it
 	if _, ok := h.nodes[0].asked[0].(*wire.Single); !ok {
 		t.Errorf("the stream starts with %+v", h.nodes[0].asked[0])
 	}
+}
+
+// A request that meets the end of a leadership is made once more, if that is safe.
+func TestAskedOnceMoreAfterALeadership(t *testing.T) {
+	h := newHall(t, 2)
+	changed := &wire.ErrorFrame{Code: wire.LeaderChanged}
+	h.nodes[0].says(changed, &wire.Done{}, changed, changed, changed, &wire.Purged{})
+	c := h.client()
+	if err := h.ask(c); err != nil {
+		t.Fatal(err)
+	}
+	refusedWith(t, h.ask(c), wire.LeaderChanged)
+	_, err := c.Purge(h.ctx, "demo") // could take what came since
+	refusedWith(t, err, wire.LeaderChanged)
+	h.asked(5)
 }
 
 var hallOpened = &wire.Opened{
