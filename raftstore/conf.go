@@ -14,7 +14,8 @@ import (
 // config is the configuration of a group as of one entry: who votes, who learns, and on which node each of them is.
 // It is never changed once it is made.
 type config struct {
-	index   Index // of the entry that made it
+	index   Index // of the entry that made it, or of the snapshot that holds it
+	term    Term  // of that entry; 0 if it is not known
 	state   confState
 	members []Member // one row per replica of state, by replica
 }

@@ -16,12 +16,14 @@ import (
 //
 //	1  a raft message: its protobuf encoding, without snapshot and without nested messages
 //	2  quiet: uvarints of from, to, term, commit; the leader of an idle group stops ticking (see quiet.go)
+//	3  known: the same, of a configuration that is applied: the entry at commit, which has this term, is committed
 //
 // A frame of heartbeats is a version byte, then per heartbeat uvarints of group, 2*from + 1 if it is a response, to,
 // term, commit.
 const (
 	messageFrame byte = 1
 	quietFrame   byte = 2
+	knownFrame   byte = 3
 	beatVersion  byte = 1
 )
 
@@ -198,15 +200,21 @@ func countBodies(b []byte) (bodies int, err error) {
 	return bodies, nil
 }
 
-// quiet is what a leader says to a member before both stop ticking.
+// quiet is what a leader says to a member before both stop ticking; or, if it is known, what any member says of an
+// entry.
 type quiet struct {
+	known    bool
 	from, to ReplicaID
 	term     Term
-	commit   Index // and the last entry
+	commit   Index // and, if it is not known, the last entry
 }
 
 func appendQuiet(dst []byte, q quiet) []byte {
-	dst = append(dst, quietFrame)
+	kind := quietFrame
+	if q.known {
+		kind = knownFrame
+	}
+	dst = append(dst, kind)
 	for _, v := range [...]uint64{uint64(q.from), uint64(q.to), uint64(q.term), uint64(q.commit)} {
 		dst = binary.AppendUvarint(dst, v)
 	}
@@ -219,7 +227,7 @@ func parseQuiet(b []byte) (q quiet, err error) {
 	if !ok || len(rest) != 0 || v[0] == 0 || v[1] == 0 || v[0] == v[1] || v[2] == 0 {
 		return q, fmt.Errorf("%w: a quiet frame of %d bytes", errFrame, len(b))
 	}
-	return quiet{ReplicaID(v[0]), ReplicaID(v[1]), Term(v[2]), Index(v[3])}, nil
+	return quiet{b[0] == knownFrame, ReplicaID(v[0]), ReplicaID(v[1]), Term(v[2]), Index(v[3])}, nil
 }
 
 // uvarints reads as many numbers as v holds.

@@ -165,7 +165,7 @@ func FuzzFrame(f *testing.F) {
 		f.Add(appendMessage(nil, m))
 		f.Add(appendBeat(nil, 5, m))
 	}
-	f.Add(appendQuiet(nil, quiet{1, 2, 3, 4}))
+	f.Add(appendQuiet(nil, quiet{from: 1, to: 2, term: 3, commit: 4}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := parseMessage(b); err == nil {
 			again, err := parseMessage(appendMessage(nil, m))
@@ -181,7 +181,7 @@ func FuzzFrame(f *testing.F) {
 			}
 		}
 		if len(b) > 0 {
-			if q, err := parseQuiet(b); err == nil && b[0] == quietFrame {
+			if q, err := parseQuiet(b); err == nil && (b[0] == quietFrame || b[0] == knownFrame) {
 				if again, err := parseQuiet(appendQuiet(nil, q)); err != nil || again != q {
 					t.Errorf("%+v became %+v: %v", q, again, err)
 				}

@@ -17,6 +17,7 @@ var off struct {
 	installFlush     bool // and only when these are flushed
 	handOver         bool // a leader that a change removes hands over before the change is done
 	decided          bool // a change of configuration is committed if another one stands behind it
+	known            bool // who asks for a vote is told which configuration is applied
 	yield            bool // a leader whose disk has stalled hands over
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent

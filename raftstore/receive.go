@@ -101,7 +101,7 @@ func (h *Host) ReceiveRaft(from NodeID, frames []Frame) (refused []Refusal) {
 		}
 		l := letter{from: from, epoch: epoch}
 		var err error
-		if len(f.Data) > 0 && f.Data[0] == quietFrame {
+		if len(f.Data) > 0 && (f.Data[0] == quietFrame || f.Data[0] == knownFrame) {
 			l.quiet, err = parseQuiet(f.Data)
 		} else if l.m, err = parseMessage(f.Data); err == nil {
 			l.size = messageSize(l.m)

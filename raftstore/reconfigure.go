@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 )
@@ -184,6 +185,44 @@ func (r *replica) leaveJoint() {
 	}
 	r.guard(func() { _ = r.node.ProposeConfChange(&raftpb.ConfChangeV2{}) }) // tried again
 	r.ready()
+}
+
+// tellKnown tells whoever wants to be elected which configuration is applied here. One that does not know that the
+// joint step is over needs the votes of those who went, and these, whose logs may be longer, neither vote for it nor
+// stand for election: only they can tell it.
+func (r *replica) tellKnown(l *letter) {
+	if r.conf.term == 0 || r.soft.RaftState == raft.StateLeader || off.known {
+		return
+	}
+	q := quiet{
+		known: true, from: r.rid, to: ReplicaID(l.m.GetFrom()), term: r.conf.term, commit: r.conf.index,
+	}
+	r.send(l.from, func(dst []byte) []byte { return appendQuiet(dst, q) })
+}
+
+// takeKnown takes another member's word that an entry is committed, if it is the one that stands here. Raft hears it as
+// from a leader, whom it forgets again.
+func (r *replica) takeKnown(l *letter) {
+	q := l.quiet
+	if q.to != r.rid || !r.placed(q.from, l.from) {
+		r.peers.misplaced++
+		return
+	}
+	r.ready()
+	if r.halted != nil || r.soft.Lead != raft.None || q.commit <= r.commit || q.commit > r.log.Last().Index {
+		return
+	}
+	if t, err := r.log.Term(q.commit); err != nil || t != q.term {
+		return
+	}
+	r.mute = true
+	r.step(&raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(q.from)), To: new(uint64(r.rid)), Term: new(uint64(r.term)),
+		Commit: new(uint64(q.commit)),
+	})
+	r.guard(func() { _ = r.node.ForgetLeader() }) // it leads nothing
+	r.ready()
+	r.mute = false
 }
 
 // successor is the other voter of the configuration, or of that to come, that has most and whose node is up; 0 if there

@@ -299,6 +299,8 @@ func TestLeaderHandsOver(t *testing.T) {
 	list[0].Learner, list[2].Learner = true, true
 	c.reconfigure(lead, list)
 	c.settle()
+	c.tick(10)
+	c.crash(lead, false, 0) // it is not needed any more
 	c.net, c.drop = nil, nil
 	c.tick(60)
 	next := c.leader(1)
@@ -354,4 +356,37 @@ func TestNoOldConfiguration(t *testing.T) {
 	if now := lead.kvs[1].now(); now.Committed < lead.kvs[1].appended(tag) {
 		t.Errorf("the leader: %+v", now)
 	}
+}
+
+// The one voter that stays comes back without knowing that the joint step is over, and with a log that is shorter than
+// that of those who were to vote no more: it had sent what it had not yet flushed. They tell it, for they neither vote
+// for it nor stand for election.
+func TestToldOfTheEnd(t *testing.T) {
+	c, lead := threeNodes(t, 29)
+	alone := members(3)
+	for i := range alone {
+		alone[i].Learner = alone[i].Node != lead.id
+	}
+	c.reconfigure(lead, alone)
+	c.settle()
+	c.tick(8)
+	lead.kvs[1].must(note("sent and not flushed"))
+	c.pump(func(n *node) bool { return n != lead })
+	c.crash(lead, true, memfs.KeepNone)
+	c.start(lead)
+	m := c.open(lead, 1, nil)
+	if rep := c.replication(lead); !rep.Joint {
+		t.Fatalf("it knows that the step is over: %+v", rep)
+	}
+	c.tick(80)
+	if c.leads(1) != lead {
+		t.Fatal("nobody leads")
+	}
+	tag := m.must(note("on"))
+	c.settle()
+	c.tick(8)
+	if now := m.now(); now.Applied < m.appended(tag) || fmt.Sprint(m.applied) != "[non]" {
+		t.Errorf("marks %+v, applied %v", now, m.applied)
+	}
+	c.same(1, true)
 }

@@ -67,6 +67,7 @@ func (r *replica) applyChange(t Term, i Index, data []byte) {
 		return
 	}
 	r.conf = r.conf.next(i, state, c.members)
+	r.conf.term = t
 	r.store.now = r.conf
 	for len(r.changes) > 0 && r.changes[0].index <= i {
 		r.changes = r.changes[1:]

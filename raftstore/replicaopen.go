@@ -184,7 +184,7 @@ func (r *replica) restoreFrom(s *wal.SnapshotReader) error {
 	if r.last.Index > r.log.Last().Index {
 		return errNoHead
 	}
-	r.conf = &config{index: r.last.Index, state: f.head.Conf, members: f.head.Members}
+	r.conf = &config{index: r.last.Index, term: r.last.Term, state: f.head.Conf, members: f.head.Members}
 	r.store.snap, r.store.conf, r.store.now = r.last, r.conf, r.conf
 	r.snap.taken, r.snap.done = r.last.Index, r.last.Index
 	r.marks.Applied, r.marks.Committed = r.last.Index, r.last.Index

@@ -77,7 +77,11 @@ func (r *replica) receive(l *letter) (cost int) {
 		return 0
 	}
 	if l.m == nil {
-		r.hush(l)
+		if l.quiet.known {
+			r.takeKnown(l)
+		} else {
+			r.hush(l)
+		}
 		return 0
 	}
 	from := ReplicaID(l.m.GetFrom())
@@ -94,6 +98,8 @@ func (r *replica) receive(l *letter) (cost int) {
 		return r.offer(*l)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 		r.heardOf(l, l.m.GetType() == raftpb.MsgAppResp)
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		r.tellKnown(l)
 	default:
 	}
 	r.step(l.m)
