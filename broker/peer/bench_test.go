@@ -3,7 +3,9 @@ package peer
 import (
 	"fmt"
 	"io"
+	"sync"
 	"testing"
+	"time"
 
 	"weida/raftstore"
 )
@@ -80,6 +82,46 @@ func BenchmarkTransfer(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkBeatBesideTransfers waits for one heartbeat after the other while transfers fill the payload connection.
+// max-ms is the longest that one took.
+func BenchmarkBeatBesideTransfers(b *testing.B) {
+	for _, transfers := range []int{0, 1, 8} {
+		b.Run(fmt.Sprintf("transfers-%d", transfers), func(b *testing.B) {
+			a, c := benchPair(b)
+			c.got.stream = func(_ raftstore.NodeID, _ []byte, r io.Reader) error {
+				_, err := io.Copy(io.Discard, r)
+				return err
+			}
+			var flood sync.WaitGroup
+			defer flood.Wait() // when all are given up
+			for range transfers {
+				s, err := a.links.Stream(b.Context(), 2, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				flood.Go(func() {
+					piece := make([]byte, 64<<10)
+					for {
+						if _, err := s.Write(piece); err != nil {
+							return
+						}
+					}
+				})
+				defer s.Cancel()
+			}
+			longest, n := time.Duration(0), 0
+			for b.Loop() {
+				began := time.Now()
+				a.links.Beat(2, []byte("tick"))
+				n++
+				c.got.until(b, "a heartbeat", func() bool { return len(c.got.beats) == n })
+				longest = max(longest, time.Since(began))
+			}
+			b.ReportMetric(float64(longest.Microseconds())/1000, "max-ms")
+		})
 	}
 }
 
