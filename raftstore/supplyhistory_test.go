@@ -63,8 +63,8 @@ func runLong(t *testing.T, seed uint64) {
 		installed, h.streams, h.leads(1).kvs[1].term)
 }
 
-// spoil loses some payload frames. Members lie only where no snapshot is needed: with the bodies of a snapshot, which no
-// commit record proves, they are trusted as with the snapshot.
+// spoil loses some payload frames. Members lie only where no snapshot is needed: with the bodies of a snapshot,
+// which no commit record proves, they are trusted as with the snapshot.
 func (h *history) spoil(p *packet, lies bool) bool {
 	if p.kind != "payload" {
 		return false
