@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 // Three replicas elect a leader; what it takes is on all of them, bodies included, and the evidence says so (T-2, X-8).
@@ -46,5 +48,23 @@ func TestNewGroupElects(t *testing.T) {
 		if n := c.leads(1); n == nil || n.id != 1 {
 			t.Errorf("opened from node %d on: led by %v", first+1, n)
 		}
+	}
+}
+
+// What is to be said and waits for no disk is said in the round in which it was asked for, not at the next tick.
+func TestAnswerAtOnce(t *testing.T) {
+	c, lead := threeNodes(t, 75)
+	n := c.rest(lead)[0]
+	r := c.group(n, 1)
+	last := r.log.Last()
+	m := &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: new(uint64(replicaOn(lead.id))), To: new(uint64(r.rid)),
+		Term: new(uint64(r.term)), Index: new(uint64(last.Index)), LogTerm: new(uint64(last.Term)),
+		Commit: new(uint64(last.Index)),
+	}
+	n.host.ReceiveRaft(lead.id, []Frame{{1, appendMessage(nil, m)}})
+	n.host.shardOf(1).round()
+	if len(c.net) != 1 || c.net[0].from != n.id || len(messages(t, &c.net[0])) != 1 {
+		t.Errorf("said in one round: %+v", c.net)
 	}
 }

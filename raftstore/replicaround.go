@@ -60,6 +60,8 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	if r.halted == nil {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
 	}
+	r.releaseAnswers() // what waits for nothing more
+	r.ready()
 	r.peers.unprobe()
 	if cost > 0 {
 		r.active()
