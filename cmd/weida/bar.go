@@ -73,18 +73,41 @@ func (b *bar) show(took time.Duration) {
 		"##############################"[:full], share*100, float64(n)/(1<<20), float64(b.total)/(1<<20), rate)
 }
 
-// count lets the bytes that are read through it count.
-func (b *bar) count(r io.Reader) io.Reader { return &counted{r, b} }
+// count lets the bytes that are read through it count. What can be read again stays so.
+func (b *bar) count(r io.Reader) io.Reader {
+	c := &counted{r: r, b: b}
+	if s, ok := r.(io.Seeker); ok {
+		return &countedAgain{c, s}
+	}
+	return c
+}
 
 type counted struct {
 	r io.Reader
 	b *bar
+	n int64 // bytes so far
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	c.n += int64(n)
 	c.b.bytes.Add(int64(n))
 	return n, err
+}
+
+// countedAgain is read from its beginning when a connection was lost in the middle of it.
+type countedAgain struct {
+	*counted
+	s io.Seeker
+}
+
+func (c *countedAgain) Seek(offset int64, whence int) (int64, error) {
+	at, err := c.s.Seek(offset, whence)
+	if err == nil && whence == io.SeekStart {
+		c.b.bytes.Add(-c.n)
+		c.n = 0
+	}
+	return at, err
 }
 
 func (b *bar) done() {
