@@ -1,22 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"weida/broker/admin"
 	"weida/broker/client"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
+	"weida/fuzz/internal/process"
 )
 
 // dial connects to the node as a user's client does.
@@ -41,65 +38,28 @@ func codeOf(err error) wire.Code {
 }
 
 // registry is the node's HTTP side.
-type registry struct {
-	base string
-	http *http.Client
-}
+type registry struct{ base string }
 
-func newRegistry(addr string) *registry {
-	return &registry{base: addr, http: &http.Client{
-		// A connection of an earlier life must not make the client send a change twice.
-		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second,
-	}}
-}
-
-// reply is an answer of the HTTP side.
+// reply is an answer of it.
 type reply struct {
-	status int
-	code   wire.Code // of a refusal
-	queue  *admin.Queue
-	body   []byte
+	process.Reply
+	queue *admin.Queue
 }
 
-func (a *registry) ask(ctx context.Context, method, path string, body any) (reply, error) {
-	var in io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return reply{}, err
-		}
-		in = bytes.NewReader(b)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, a.base+path, in)
-	if err != nil {
+func (a *registry) ask(ctx context.Context, method, path string, body any) (r reply, err error) {
+	if r.Reply, err = process.Ask(ctx, a.base, method, path, body); err != nil {
 		return reply{}, err
 	}
-	request.Header.Set(admin.Header, "1")
-	response, err := a.http.Do(request)
-	if err != nil {
-		return reply{}, err
-	}
-	defer func() { _ = response.Body.Close() }() // read only
-	r := reply{status: response.StatusCode}
-	if r.body, err = io.ReadAll(response.Body); err != nil {
-		return reply{}, err
-	}
-	if r.status >= 400 {
-		var e struct {
-			Code string       `json:"code"`
-			Now  *admin.Queue `json:"now"`
+	if r.Status >= 400 {
+		if len(r.Now) > 0 {
+			err = json.Unmarshal(r.Now, &r.queue)
 		}
-		if err := json.Unmarshal(r.body, &e); err != nil {
-			return reply{}, fmt.Errorf("%s %s: %w: %s", method, path, err, r.body)
-		}
-		n, err := strconv.ParseUint(strings.TrimPrefix(e.Code, "E"), 10, 32)
-		r.code, r.queue = wire.Code(n), e.Now
 		return r, err
 	}
 	if strings.HasPrefix(path, "/v1/queues") && path != "/v1/queues" || method == http.MethodPost {
 		r.queue = new(admin.Queue)
-		if err := json.Unmarshal(r.body, r.queue); err != nil {
-			return reply{}, fmt.Errorf("%s %s: %w: %s", method, path, err, r.body)
+		if err := json.Unmarshal(r.Body, r.queue); err != nil {
+			return reply{}, fmt.Errorf("%s %s: %w: %s", method, path, err, r.Body)
 		}
 		if r.queue.Metadata.UID == 0 { // a deletion that left nothing
 			r.queue = nil
@@ -137,7 +97,7 @@ func (a *registry) connections(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	var s admin.Status
-	if err := json.Unmarshal(r.body, &s); err != nil {
+	if err := json.Unmarshal(r.Body, &s); err != nil {
 		return 0, err
 	}
 	return s.Counters.Connections, nil

@@ -141,7 +141,7 @@ func (r *run) last() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.node.stop(), r.verify()); err != nil {
+	if err := errors.Join(r.node.Stop(), r.verify()); err != nil {
 		return err
 	}
 	if err := r.begin(false); err != nil {
@@ -158,7 +158,7 @@ func (r *run) last() error {
 		return err
 	}
 	r.report()
-	return errors.Join(r.node.stop(), r.verify())
+	return errors.Join(r.node.Stop(), r.verify())
 }
 
 // whole reads every byte of the files of a node that is not running, in whatever way it ended: nothing is damaged.

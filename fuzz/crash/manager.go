@@ -79,11 +79,11 @@ func (g *manager) look(ctx context.Context) (*resource, bool) {
 
 func (r *run) look(ctx context.Context, name string) (*resource, bool) {
 	a, err := r.registry().ask(ctx, http.MethodGet, queuePath(name), nil)
-	if err != nil || a.status >= 500 {
+	if err != nil || a.Status >= 500 {
 		return nil, false
 	}
 	now := resourceOf(a.queue)
-	if a.status == http.StatusNotFound {
+	if a.Status == http.StatusNotFound {
 		now = nil
 	}
 	r.note(looked{Queue: name, Now: now})
@@ -181,11 +181,11 @@ func (g *manager) mutate(ctx context.Context, verb string, want spec, expected *
 		document = body
 	}
 	a, err := g.r.registry().ask(ctx, method, path+query, document)
-	e := mutated{Op: op, Queue: name, Fate: done, Now: resourceOf(a.queue), Code: a.code}
+	e := mutated{Op: op, Queue: name, Fate: done, Now: resourceOf(a.queue), Code: a.Code}
 	switch {
-	case err != nil || a.code == wire.MutationIndeterminate:
+	case err != nil || a.Code == wire.MutationIndeterminate:
 		e.Fate, e.Now = unknown, nil
-	case a.status >= 400:
+	case a.Status >= 400:
 		e.Fate = refused
 	}
 	g.r.note(e)

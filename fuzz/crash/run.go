@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weida/broker/client"
+	"weida/fuzz/internal/process"
 )
 
 // options of a run; each field's flag or variable is in main.go.
@@ -80,11 +81,11 @@ func crash(o options) (c counts, err error) {
 		return c, err
 	}
 	defer func() { _ = said.Close() }() // for people to read
-	bin, err := build(r.dir)
+	bin, err := process.Build(r.dir)
 	if err != nil {
 		return c, errors.Join(err, os.RemoveAll(r.dir))
 	}
-	r.node = &node{bin: bin, dir: filepath.Join(r.dir, "node"), said: said}
+	r.node = newNode(bin, filepath.Join(r.dir, "node"), said)
 	if r.journal, err = newJournal(r.dir); err != nil {
 		return c, err
 	}
@@ -109,8 +110,8 @@ func (r *run) play() (err error) {
 	defer func() {
 		r.gate.ended()
 		r.gate.close()
-		if r.node.cmd != nil && r.node.alive() {
-			err = errors.Join(err, r.node.kill())
+		if r.node.Alive() {
+			err = errors.Join(err, r.node.Kill())
 		}
 		r.workers.Wait()
 	}()
@@ -190,7 +191,7 @@ func (r *run) answers() int {
 // begin starts the node; with strikes it is now and then killed on the way up, once or more.
 func (r *run) begin(strikes bool) error {
 	for strikes && r.kills > 0 && r.kills < r.o.kills && r.rng.IntN(8) == 0 {
-		if err := r.node.launch(); err != nil {
+		if err := r.node.Launch(); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(r.rng.IntN(80_000)) * time.Microsecond)
@@ -204,8 +205,8 @@ func (r *run) begin(strikes bool) error {
 		}
 	}
 	err := r.node.start()
-	var ended *endedError
-	for tries := 0; errors.As(err, &ended) && r.node.addressTaken() && tries < 10; tries++ {
+	var ended *process.EndedError
+	for tries := 0; errors.As(err, &ended) && r.node.AddressTaken() && tries < 10; tries++ {
 		if err = r.node.configure("127.0.0.1:0", "127.0.0.1:0"); err == nil {
 			err = r.node.start()
 		}
@@ -220,7 +221,7 @@ func (r *run) begin(strikes bool) error {
 // strike is the kill.
 func (r *run) strike() error {
 	r.kills++
-	err := r.node.kill()
+	err := r.node.Kill()
 	r.note(killed{r.lives})
 	r.gate.ended()
 	if err == nil && r.kills > 1 && r.rng.IntN(12) == 0 {
@@ -243,7 +244,7 @@ func (r *run) number() int { return int(r.numbers.Add(1)) }
 
 func (r *run) stream() int { return int(r.streams.Add(1)) }
 
-func (r *run) registry() *registry { return newRegistry(r.node.adminAt()) }
+func (r *run) registry() *registry { return &registry{r.node.adminAt()} }
 
 // note tells the model of an event.
 func (r *run) note(e event) {

@@ -1,0 +1,187 @@
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"weida/broker/endpoint"
+)
+
+// The longest that a start and a stop may take before the node is called stuck. They bound a hang and decide nothing
+// else.
+const (
+	readyMax = 60 * time.Second
+	stopMax  = 60 * time.Second
+)
+
+// Node is `weida serve` on one node file, started again and again.
+type Node struct {
+	bin, config string
+	said        *os.File // everything that its lives wrote
+	cmd         *exec.Cmd
+	ready       chan string   // what the present life says when it is ready; closed when it says no more
+	exited      chan struct{} // closed when the present life is over
+}
+
+// Place is where a life is reached, as it says itself.
+type Place struct {
+	Listen string // UDP address
+	Admin  string // http://HOST:PORT
+	Key    endpoint.Fingerprint
+}
+
+// EndedError is a life that ended before it was ready.
+type EndedError struct{ How, Said string }
+
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("the node ended before it was ready: %s; see %s", e.How, e.Said)
+}
+
+// Build makes the binary in a directory, from the sources of this module, and returns its path.
+func Build(dir string) (string, error) {
+	bin := filepath.Join(dir, "weida")
+	out, err := exec.Command("go", "build", "-o", bin, "weida/cmd/weida").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build weida: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// New is a node that was not started yet. What its lives write is appended to said, which stays the caller's.
+func New(bin, config string, said *os.File) *Node { return &Node{bin: bin, config: config, said: said} }
+
+// Launch starts a life and does not wait for it to be ready.
+func (n *Node) Launch() error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	n.cmd = exec.Command(n.bin, "serve", "--config", n.config)
+	n.cmd.Stdout, n.cmd.Stderr = in, n.said
+	// The node must not outlive a harness that is killed itself.
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = n.cmd.Start()
+	if err := errors.Join(err, in.Close()); err != nil {
+		n.cmd = nil
+		return errors.Join(err, out.Close())
+	}
+	exited := make(chan struct{})
+	n.exited, n.ready = exited, make(chan string, 2)
+	go n.listenTo(out, n.ready)
+	go func(cmd *exec.Cmd) {
+		cmd.Wait() //nolint:errcheck // how it ended is in ProcessState; a kill is an error here by design
+		close(exited)
+	}(n.cmd)
+	return nil
+}
+
+// listenTo copies what a life says and passes on its first two lines.
+func (n *Node) listenTo(out *os.File, ready chan<- string) {
+	defer func() { _ = out.Close() }() // read only
+	defer close(ready)
+	lines := bufio.NewScanner(io.TeeReader(out, n.said))
+	for k := 0; lines.Scan(); k++ {
+		if k < cap(ready) {
+			ready <- lines.Text()
+		}
+	}
+}
+
+// Ready waits until the life that was launched is ready, and says where it is. Errors: *EndedError.
+func (n *Node) Ready() (p Place, err error) {
+	key := ""
+	timeout := time.After(readyMax)
+	for k := range 2 {
+		var text string
+		var ok bool
+		select {
+		case text, ok = <-n.ready:
+		case <-timeout:
+			return p, fmt.Errorf("the node was not ready after %v; see %s", readyMax, n.said.Name())
+		}
+		if !ok {
+			<-n.exited
+			return p, &EndedError{n.cmd.ProcessState.String(), n.said.Name()}
+		}
+		if fields := strings.Fields(strings.ReplaceAll(text, ",", "")); k == 0 && len(fields) == 8 {
+			p.Listen, key = fields[5], fields[7]
+		} else if k == 1 && len(fields) == 2 {
+			p.Admin = fields[1]
+		}
+	}
+	if p.Key, err = endpoint.ParseFingerprint(key); err != nil || p.Listen == "" || p.Admin == "" {
+		return p, fmt.Errorf("the node said something else when it was ready: listens at %q, admin at %q: %w", p.Listen,
+			p.Admin, err)
+	}
+	return p, nil
+}
+
+// Start is Launch and Ready.
+func (n *Node) Start() (Place, error) {
+	if err := n.Launch(); err != nil {
+		return Place{}, err
+	}
+	return n.Ready()
+}
+
+// Kill is kill -9. It returns when the process is gone; an error says that it was gone before.
+func (n *Node) Kill() error {
+	err := n.cmd.Process.Kill()
+	<-n.exited
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("the node ended by itself: %v; see %s", n.cmd.ProcessState, n.said.Name())
+	}
+	return err
+}
+
+// Stop asks the node to end in order, as Ctrl-C does, and expects status 0.
+func (n *Node) Stop() error {
+	if err := n.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	select {
+	case <-n.exited:
+	case <-time.After(stopMax):
+		return errors.Join(fmt.Errorf("the node did not stop in %v; see %s", stopMax, n.said.Name()), n.Kill())
+	}
+	if !n.cmd.ProcessState.Success() {
+		return fmt.Errorf("the node stopped with %v; see %s", n.cmd.ProcessState, n.said.Name())
+	}
+	return nil
+}
+
+// Freeze stops the process where it stands, as SIGSTOP does, until Thaw.
+func (n *Node) Freeze() error { return n.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (n *Node) Thaw() error { return n.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Pid is the present life's process id.
+func (n *Node) Pid() int { return n.cmd.Process.Pid }
+
+// Alive says whether a life is running.
+func (n *Node) Alive() bool {
+	if n.cmd == nil {
+		return false
+	}
+	select {
+	case <-n.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// AddressTaken says that the life that ended found its port in use.
+func (n *Node) AddressTaken() bool {
+	text, err := os.ReadFile(n.said.Name())
+	return err == nil && strings.Contains(string(text[max(0, len(text)-2000):]), "address already in use")
+}
