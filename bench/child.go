@@ -42,13 +42,17 @@ func childCommands() []*cobra.Command {
 			}
 			return converse(v, os.Stdin, c.OutOrStdout())
 		}
-		child.AddCommand(&cobra.Command{Use: use, Args: cobra.ExactArgs(args), RunE: work})
+		count := cobra.ExactArgs(args)
+		if args < 0 {
+			count = cobra.MinimumNArgs(-args)
+		}
+		child.AddCommand(&cobra.Command{Use: use, Args: count, RunE: work})
 	}
 	sub("idle", 1, childIdle)
 	sub("heap", 2, childHeap)
 	sub("fill", 3, childFill)
 	sub("reopen", 2, childReopen)
-	sub("broker", 1, childBroker)
+	sub("broker", -2, childBroker)
 	sub("quic", 1, childQUIC)
 	return []*cobra.Command{child}
 }

@@ -59,7 +59,7 @@ func (t *totals) perFlush() (node, device *float64) {
 
 // meter reads what a child and this process use.
 type meter struct {
-	pid    int
+	pids   []int
 	dir    string                  // on the device whose flushes are counted
 	rounds func() (float64, error) // flush rounds of the child; nil if it has none
 
@@ -73,8 +73,12 @@ func (m *meter) add(messages int64) { m.total.add(m.used(), messages) }
 // read notes where the counters stand.
 func (m *meter) read() (err error) {
 	var s spent
-	if s.broker, err = cpuTime(m.pid); err != nil {
-		return err
+	for _, pid := range m.pids {
+		t, err := cpuTime(pid)
+		if err != nil {
+			return err
+		}
+		s.broker += t
 	}
 	if s.client, err = cpuTime(os.Getpid()); err != nil {
 		return err

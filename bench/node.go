@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"sync"
 
 	"weida/broker"
 	"weida/broker/client"
@@ -44,31 +46,60 @@ func trusting(dir, name string, role endpoint.Role) (*endpoint.Trust, error) {
 func queueName(i int) string { return fmt.Sprintf("q%04d", i+1) }
 
 // withQueues gives the node n queues.
-func withQueues(node *broker.Node, n int) error {
+func withQueues(node *broker.Node, n, replicas int) error {
+	var made errgroup
+	turns := make(chan struct{}, 64)
 	for i := range n {
-		if err := node.MakeQueue(context.Background(), queueName(i), control.QueueSpec{}); err != nil {
-			return err
-		}
+		turns <- struct{}{}
+		made.Go(func() error {
+			defer func() { <-turns }()
+			return node.MakeQueue(context.Background(), queueName(i), control.QueueSpec{Replicas: replicas})
+		})
 	}
-	return nil
+	return made.Wait()
 }
 
-// brokerChild is a node in a process of its own. Told "profile FILE" it begins a CPU profile, told "profiled"
-// it ends that.
+// errgroup waits for what it runs and keeps all errors.
+type errgroup struct {
+	sync.WaitGroup
+	mu   sync.Mutex
+	errs []error
+}
+
+// Go runs f.
+func (g *errgroup) Go(f func() error) {
+	g.WaitGroup.Go(func() {
+		if err := f(); err != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.errs = append(g.errs, err)
+		}
+	})
+}
+
+// Wait returns when all have returned.
+func (g *errgroup) Wait() error {
+	g.WaitGroup.Wait()
+	return errors.Join(g.errs...)
+}
+
+// brokerChild is a node in a process of its own. Told "profile FILE" it begins a CPU profile, told "profiled" it ends
+// that, told "queues N REPLICAS" it makes queues.
 type brokerChild struct {
 	Addr  string `json:"addr"`
 	Admin string `json:"admin"`
 
+	node *broker.Node
 	file *os.File
 }
 
-// childBroker opens a node as `serve` does, with n[0] queues.
+// childBroker opens a node as `serve` does: the n[0]-th of those that listen on the ports n[1:], or one alone.
 func childBroker(dir string, n []int) (any, error) {
 	trust, err := trusting(dir, "client", endpoint.RoleClient)
 	if err != nil {
 		return nil, err
 	}
-	id, err := makeKey(dir, "node")
+	id, err := makeKey(dir, nodeKey(n[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -77,24 +108,42 @@ func childBroker(dir string, n []int) (any, error) {
 		return nil, err
 	}
 	c := broker.Config{
-		Dir: data, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: id, Trust: trust,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Dir: data, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: id, Trust: trust, Name: nodeKey(n[0]),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	}
+	if ports := n[1:]; len(ports) > 1 {
+		for i, port := range ports {
+			id, err := makeKey(dir, nodeKey(i))
+			if err != nil {
+				return nil, err
+			}
+			c.Seeds = append(c.Seeds, control.Seed{
+				Name: nodeKey(i), Fingerprint: id.Fingerprint().String(), Address: fmt.Sprintf("127.0.0.1:%d", port),
+			})
+		}
+		c.Listen = c.Seeds[n[0]].Address
 	}
 	node, err := broker.Open(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := withQueues(node, n[0]); err != nil {
-		return nil, err
-	}
-	return &brokerChild{Addr: node.Addr().String(), Admin: node.AdminAddr().String()}, nil
+	return &brokerChild{Addr: node.Addr().String(), Admin: node.AdminAddr().String(), node: node}, nil
 }
+
+// nodeKey is what the i-th node and its key are called.
+func nodeKey(i int) string { return fmt.Sprint("node", i+1) }
 
 func (b *brokerChild) say(line string) (any, error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "profile":
 		return true, b.startProfile(rest)
+	case "queues":
+		var n, replicas int
+		if _, err := fmt.Sscan(rest, &n, &replicas); err != nil {
+			return nil, err
+		}
+		return true, withQueues(b.node, n, replicas)
 	case "profiled":
 		pprof.StopCPUProfile()
 		return true, b.file.Close()
@@ -109,17 +158,17 @@ func (b *brokerChild) startProfile(path string) (err error) {
 	return pprof.StartCPUProfile(b.file)
 }
 
-// nodeProcess is a running node, seen from the bench.
+// nodeProcess is a running node, or several of a cluster, seen from the bench.
 type nodeProcess struct {
-	*process
-	dir   string
-	addr  string
-	admin string
-	o     client.Options
+	*process            // of the first
+	others   []*process // of the rest
+	dir      string
+	admins   []string
+	o        client.Options
 }
 
-// startNode starts a node with queues in a directory of its own below dir.
-func startNode(dir string, queues int) (*nodeProcess, error) {
+// startNodes starts as many nodes as queues have replicas, with queues, in a directory of their own below dir.
+func startNodes(dir string, queues, replicas int) (*nodeProcess, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -127,38 +176,102 @@ func startNode(dir string, queues int) (*nodeProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	trust, err := trusting(dir, "node", endpoint.RoleNode)
-	if err != nil {
-		return nil, err
-	}
-	var ready struct{ Addr, Admin string }
-	p, err := startChild(&ready, dir, "broker", queues)
-	n := &nodeProcess{process: p, dir: dir, addr: ready.Addr, admin: ready.Admin}
+	n := &nodeProcess{dir: dir}
+	ports, err := freePorts(replicas)
 	if err != nil {
 		return nil, errors.Join(err, n.end())
 	}
-	n.o = client.Options{Addrs: []string{n.addr}, Identity: id, Trust: trust}
+	keys := make(map[endpoint.Fingerprint]endpoint.Role)
+	for i := range replicas {
+		key, err := makeKey(dir, nodeKey(i))
+		if err != nil {
+			return nil, errors.Join(err, n.end())
+		}
+		keys[key.Fingerprint()] = endpoint.RoleNode
+		var ready struct{ Addr, Admin string }
+		p, err := startChild(&ready, dir, "broker", append([]int{i}, ports...)...)
+		if p != nil && i == 0 {
+			n.process = p
+		} else if p != nil {
+			n.others = append(n.others, p)
+		}
+		if err != nil {
+			return nil, errors.Join(err, n.end())
+		}
+		n.admins = append(n.admins, ready.Admin)
+		n.o.Addrs = append(n.o.Addrs, ready.Addr)
+	}
+	n.o.Identity, n.o.Trust = id, endpoint.NewTrust(keys)
+	var ok bool
+	if err := n.ask(&ok, fmt.Sprintf("queues %d %d", queues, replicas)); err != nil {
+		return nil, errors.Join(err, n.end())
+	}
 	return n, nil
 }
 
-// end kills the node and removes what it wrote.
-func (n *nodeProcess) end() error {
-	var err error
-	if n.process != nil {
-		err = n.kill()
+// freePorts are UDP ports on loopback that nobody had a moment ago.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		c, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = c.Close() }() // nothing was sent
+		ports = append(ports, c.LocalAddr().(*net.UDPAddr).Port)
 	}
-	return errors.Join(err, os.RemoveAll(n.dir))
+	return ports, nil
 }
 
-// residentSize is the node's RSS in bytes.
-func (n *nodeProcess) residentSize() (int64, error) { return residentSize(fmt.Sprint(n.pid())) }
+// pids are those of all nodes.
+func (n *nodeProcess) pids() []int {
+	list := []int{n.pid()}
+	for _, p := range n.others {
+		list = append(list, p.pid())
+	}
+	return list
+}
+
+// end kills the nodes and removes what they wrote.
+func (n *nodeProcess) end() error {
+	var errs []error
+	if n.process != nil {
+		errs = append(errs, n.kill())
+	}
+	for _, p := range n.others {
+		errs = append(errs, p.kill())
+	}
+	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
+}
+
+// residentSize is the RSS in bytes of the node that has most.
+func (n *nodeProcess) residentSize() (most int64, err error) {
+	for _, pid := range n.pids() {
+		size, err := residentSize(fmt.Sprint(pid))
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, size)
+	}
+	return most, nil
+}
 
 // flushRounds is the name of the node's own count.
 const flushRounds = "weida_flush_rounds_total"
 
-// rounds reads how many flush rounds the node has done, from its metrics.
-func (n *nodeProcess) rounds() (float64, error) {
-	answer, err := http.Get("http://" + n.admin + "/metrics")
+// rounds reads how many flush rounds the nodes have done, from their metrics.
+func (n *nodeProcess) rounds() (sum float64, err error) {
+	for _, admin := range n.admins {
+		v, err := roundsOf(admin)
+		if err != nil {
+			return 0, err
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
+func roundsOf(admin string) (float64, error) {
+	answer, err := http.Get("http://" + admin + "/metrics")
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ type pubOptions struct {
 	dir         string
 	output      string
 	queues      []int
+	replicas    int
 	bytes       []int
 	want        []string
 	inFlight    int
@@ -48,6 +50,8 @@ var (
 		probeWrites: 100, turnWrites: 50,
 	}
 	pubWants = []string{"accepted", "stored:written", "stored:flushed"}
+	// replicatedWants are for queues with several replicas, whose commit is flushed on a majority.
+	replicatedWants = []string{"replicated:2:flushed", "replicated:3:flushed"}
 )
 
 // inFlight is the number of unanswered messages that targets are stated for.
@@ -69,6 +73,8 @@ func pubCommand() *cobra.Command {
 	f.StringVar(&o.dir, "dir", ".", "directory on the disk to measure; the run's files lie in bench-data-* below")
 	f.StringVarP(&o.output, "output", "o", "text", "text or json")
 	f.IntSliceVar(&o.queues, "queues", nil, "numbers of queues (default 1,16,128)")
+	f.IntVar(&o.replicas, "replicas", 1, "replicas of each queue, on as many nodes, each a process: 1 or 3; with 3, the "+
+		"defaults are 1,16,128,1000 queues, 256 bytes and "+strings.Join(replicatedWants, ","))
 	f.IntSliceVar(&o.bytes, "bytes", nil, "body sizes (default 256,16384)")
 	f.StringSliceVar(&o.want, "want", pubWants, "levels of evidence")
 	f.IntVar(&o.inFlight, "in-flight", inFlight, "unanswered messages of the closed loop, over all queues")
@@ -86,9 +92,16 @@ func (o pubOptions) validate() error {
 	if o.output != "text" && o.output != "json" {
 		return fmt.Errorf("--output %s: want text or json", o.output)
 	}
+	known := pubWants
+	if o.replicas > 1 {
+		known = slices.Concat(pubWants, replicatedWants)
+	}
+	if o.replicas != 1 && o.replicas != 3 {
+		return fmt.Errorf("--replicas %d: 1 or 3", o.replicas)
+	}
 	for _, w := range o.want {
-		if !slices.Contains(pubWants, w) {
-			return fmt.Errorf("--want %s: want some of %v", w, pubWants)
+		if !slices.Contains(known, w) {
+			return fmt.Errorf("--want %s: want some of %v", w, known)
 		}
 	}
 	for _, n := range o.queues {
@@ -112,13 +125,16 @@ func (o pubOptions) validate() error {
 }
 
 func runPub(c *cobra.Command, o pubOptions) error {
-	if o.gate && (o.quick || len(o.queues)+len(o.bytes) > 0 || len(o.want) != len(pubWants) || o.inFlight != inFlight) {
+	if o.gate && o.replicas == 1 && (o.quick || len(o.queues)+len(o.bytes) > 0 || len(o.want) != len(pubWants) || o.inFlight != inFlight) {
 		return errors.New("--gate needs the rows and sizes that the targets are stated for; " +
 			"leave --quick, --queues, --bytes, --want and --in-flight out")
 	}
 	sz := pubFull
 	if o.quick {
 		sz = pubQuick
+	}
+	if o.replicas > 1 {
+		sz.replicated(&o, c.Flags().Changed("want"))
 	}
 	if len(o.queues) > 0 {
 		sz.queues = o.queues
@@ -131,6 +147,17 @@ func runPub(c *cobra.Command, o pubOptions) error {
 		return err
 	}
 	return measurePub(c, o, sz)
+}
+
+// replicated makes the sizes those of queues with several replicas.
+func (sz *pubSizes) replicated(o *pubOptions, wants bool) {
+	sz.bytes = []int{256}
+	if !o.quick {
+		sz.queues = []int{1, 16, 128, 1000}
+	}
+	if !wants {
+		o.want = replicatedWants
+	}
 }
 
 func measurePub(c *cobra.Command, o pubOptions, sz pubSizes) error {
@@ -148,8 +175,11 @@ func measurePub(c *cobra.Command, o pubOptions, sz pubSizes) error {
 	if err != nil {
 		return err
 	}
-	if !o.quick {
+	if !o.quick && o.replicas == 1 {
 		r.judgePub()
+	}
+	if !o.quick && o.replicas > 1 {
+		r.judgeReplicated()
 	}
 	return r.finish(c.OutOrStdout(), o.output, o.gate)
 }

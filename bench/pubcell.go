@@ -44,7 +44,7 @@ func (r *report) benchPub(ctx context.Context, dir string, o pubOptions, sz pubS
 	}
 	connections = min(connections, queues)
 	c := &cellRun{o: o, sz: sz, dir: filepath.Join(dir, fmt.Sprintf("pub-%d-%d", queues, size)), cell: pubCell{
-		Queues: queues, Bytes: size, Connections: connections, Window: max(1, o.inFlight/queues),
+		Queues: queues, Bytes: size, Replicas: o.replicas, Connections: connections, Window: max(1, o.inFlight/queues),
 	}, raw: make(map[int][]float64)}
 	c.cell.InFlight = c.cell.Window * queues
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
@@ -89,11 +89,11 @@ func (c *cellRun) start(ctx context.Context) (err error) {
 		if w.want, err = wire.ParseWant(name); err != nil {
 			return err
 		}
-		if w.node, err = startNode(filepath.Join(c.dir, fmt.Sprint("node-", i)), c.cell.Queues); err != nil {
+		if w.node, err = startNodes(filepath.Join(c.dir, fmt.Sprint("node-", i)), c.cell.Queues, c.o.replicas); err != nil {
 			return err
 		}
 		c.rows = append(c.rows, w)
-		w.meter = meter{pid: w.node.pid(), dir: c.dir, rounds: w.node.rounds}
+		w.meter = meter{pids: w.node.pids(), dir: c.dir, rounds: w.node.rounds}
 		for range c.cell.Connections {
 			k, err := client.Dial(ctx, w.node.o)
 			if err != nil {
@@ -151,7 +151,7 @@ func (c *cellRun) turn(ctx context.Context, counts bool) error {
 }
 
 func (c *cellRun) turnQUIC(ctx context.Context, counts bool) error {
-	m := meter{pid: c.quic.pid(), dir: c.dir}
+	m := meter{pids: []int{c.quic.pid()}, dir: c.dir}
 	f, err := c.quic.framed(ctx, c.sz.piece, m.read)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (c *cellRun) openLoop(ctx context.Context, w *rowRun) error {
 	if rate == 0 {
 		rate = w.row.Rate.Median / 2
 	}
-	m := meter{pid: w.node.pid(), dir: c.dir, rounds: w.node.rounds}
+	m := meter{pids: w.node.pids(), dir: c.dir, rounds: w.node.rounds}
 	f, err := c.load(w, rate).run(ctx, m.read)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 type pubCell struct {
 	Queues      int      `json:"queues"`
 	Bytes       int      `json:"bytes"`
+	Replicas    int      `json:"replicas"` // of each queue, on as many nodes
 	InFlight    int      `json:"in_flight"`
 	Window      int      `json:"in_flight_per_queue"`
 	Connections int      `json:"connections"`
@@ -69,8 +70,9 @@ type openRow struct {
 
 func (r *report) pubTable(tw io.Writer) {
 	for _, c := range r.Publish {
-		fmt.Fprintf(tw, "\n%s, %d B, %d in flight, %s\tmsgs/s\tmin\tmax\tMB/s\tmsgs/flush\t/device flush\tbroker µs\t"+
-			"client µs\tothers\t× framed\t× calls\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.Bytes, c.InFlight,
+		fmt.Fprintf(tw, "\n%s%s, %d B, %d in flight, %s\tmsgs/s\tmin\tmax\tMB/s\tmsgs/flush\t/device flush\tbroker µs\t"+
+			"client µs\tothers\t× framed\t× calls\t× bulk\t× fdatasync\tRSS\t\n", plural(c.Queues, "queue"), c.factor(), c.Bytes,
+			c.InFlight,
 			plural(c.Connections, "connection"))
 		for _, row := range c.Rows {
 			fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.0f %%\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t\n", row.Want,
@@ -115,11 +117,40 @@ func maybe(v *float64) string {
 
 func spread(s sample) string { return fmt.Sprintf("%.0f to %.0f", s.Min, s.Max) }
 
+// factor says how many replicas there are, if there are several.
+func (c *pubCell) factor() string {
+	if c.Replicas <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(" at factor %d", c.Replicas)
+}
+
+// replicatedAims are messages per fdatasync call of the raw disk, by number of queues.
+var replicatedAims = map[int]float64{1: 25, 16: 13, 128: 8, 1000: 5}
+
+// judgeReplicated compares the rows of factor 3 with what they aim at.
+func (r *report) judgeReplicated() {
+	for i := range r.Publish {
+		c := &r.Publish[i]
+		aim, ok := replicatedAims[c.Queues]
+		if !ok || c.Replicas != 3 || c.Bytes != 256 || c.InFlight < inFlight {
+			continue
+		}
+		for k := range c.Rows {
+			r.atLeast(fmt.Sprintf("%s, factor 3, 256 B, %s: messages per raw fdatasync", plural(c.Queues, "queue"),
+				c.Rows[k].Want), c.Rows[k].Raw, aim)
+		}
+	}
+}
+
 // judgePub compares the run with the targets that the broker is built to.
 func (r *report) judgePub() {
 	row := func(queues, bytes int) *pubRow {
 		for i := range r.Publish {
 			c := &r.Publish[i]
+			if c.Replicas > 1 {
+				continue
+			}
 			for k := range c.Rows {
 				if c.Queues == queues && c.Bytes == bytes && c.InFlight == inFlight && c.Rows[k].Want == "stored:flushed" {
 					return &c.Rows[k]
