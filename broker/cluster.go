@@ -65,7 +65,7 @@ func newCluster(n *Node) (*cluster, error) {
 	id := n.store.Identity()
 	c.links = peer.New(peer.Options{
 		Cluster: birth.ClusterID, Node: c.number, Fingerprint: n.c.Identity.Fingerprint(), Disk: id.Disk,
-		Incarnation: id.Incarnation, Nonce: id.Nonce, Serve: c.serve, Event: c.event,
+		Incarnation: id.Incarnation, Nonce: id.Nonce, RaftStreams: n.c.RaftStreams, Serve: c.serve, Event: c.event,
 	})
 	c.table.Store(&table{})
 	return c, c.meet(nil)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"weida/broker/admin"
+	"weida/broker/peer"
 	"weida/broker/wire"
 	"weida/fsync"
 )
@@ -77,7 +78,24 @@ func (n *Node) Counters() admin.Counters {
 	out.FlushFiles = s.RoundFiles.Sum
 	out.FlushErrors = s.Errors
 	out.FlushSeconds = seconds(s.RoundTime)
+	if n.cluster != nil {
+		for _, l := range n.cluster.links.Stats() {
+			out.Links = append(out.Links, linkCounters(l))
+		}
+	}
 	return out
+}
+
+func linkCounters(l peer.Stats) admin.LinkCounters {
+	return admin.LinkCounters{
+		Peer: uint64(l.Node), Up: l.Up, RoundTrip: l.RTT.Seconds(), RaftBytes: l.RaftWire, PayloadBytes: l.PayloadWire,
+		Sent: l.Sent.Exchanges, Received: l.Received.Exchanges, UnderWay: l.Flying, Saturated: l.Saturated,
+		Gaps: l.Gaps, Dials: l.Dials,
+		Dropped: map[string]uint64{
+			"down": l.Drops.Down, "full": l.Drops.Full, "payload_full": l.Drops.Payload, "too_large": l.Drops.TooLarge,
+			"failed": l.Drops.Failed, "late": l.Drops.Late, "busy": l.Drops.Busy,
+		},
+	}
 }
 
 // seconds turns the flusher's histogram of durations, whose bucket i lies below 64 µs << i, into one in seconds.

@@ -45,6 +45,8 @@ type Config struct {
 	// Seeds are the nodes that the cluster begins with, the same list on every one of them; one, or three and more.
 	// Without seeds this node is a cluster of its own.
 	Seeds []control.Seed
+	// RaftStreams is raft_streams_max: how many exchanges of consensus are under way with another node; 1024 if zero.
+	RaftStreams int
 	// Number is that of a node which joins a cluster, as it was given by the cluster; the seeds need none.
 	Number raftstore.NodeID
 	// Advertise is the host:port by which others reach this node, if it is no seed and Listen is not.

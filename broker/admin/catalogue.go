@@ -51,6 +51,31 @@ var sumFamilies = []metric{
 	},
 	{"weida_flush_duration_seconds", histogram, nil, "How long flush rounds took."},
 
+	{"weida_peer_up", gauge, labels("peer"), "Whether the link with another node, by its number, stands."},
+	{"weida_peer_round_trip_seconds", gauge, labels("peer"), "How long a packet to another node and back takes."},
+	{
+		"weida_peer_bytes_total", counter, labels("peer", "connection"),
+		"Bytes on the two connections with another node, both ways: consensus, and bodies.",
+	},
+	{
+		"weida_peer_exchanges_total", counter, labels("peer", "direction"),
+		"Exchanges with another node, each the consensus messages of one round.",
+	},
+	{"weida_peer_exchanges_under_way", gauge, labels("peer"), "Exchanges that another node has not answered yet."},
+	{
+		"weida_peer_saturated_total", counter, labels("peer"),
+		"Calls that found as many exchanges under way as may be, and were merged into a later one.",
+	},
+	{
+		"weida_peer_gaps_total", counter, labels("peer"),
+		"Frames that had not come one heartbeat after a later one of their group, and counted as lost.",
+	},
+	{
+		"weida_peer_dropped_total", counter, labels("peer", "reason"),
+		"Frames to or from another node that were not delivered, by reason. Consensus sends again.",
+	},
+	{"weida_peer_dials_total", counter, labels("peer"), "Attempts to connect with another node."},
+
 	{"weida_registry_version", gauge, nil, "Last applied index of the control log."},
 	{"weida_queues", gauge, labels("phase"), "Queues in the registry, by phase."},
 	{"weida_connectors", gauge, labels("phase"), "Connectors in the registry, by phase."},

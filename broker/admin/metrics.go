@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -193,6 +194,29 @@ func tellCounters(e emit, c Counters) {
 	e.count("weida_flush_files_total", c.FlushFiles)
 	e.count("weida_flush_errors_total", c.FlushErrors)
 	e.histogram("weida_flush_duration_seconds", c.FlushSeconds)
+	for i := range c.Links {
+		tellLink(e, &c.Links[i])
+	}
+}
+
+func tellLink(e emit, l *LinkCounters) {
+	peer, up := strconv.FormatUint(l.Peer, 10), 0.0
+	if l.Up {
+		up = 1
+	}
+	e.put("weida_peer_up", up, peer)
+	e.put("weida_peer_round_trip_seconds", l.RoundTrip, peer)
+	e.count("weida_peer_bytes_total", l.RaftBytes, peer, "raft")
+	e.count("weida_peer_bytes_total", l.PayloadBytes, peer, "payload")
+	e.count("weida_peer_exchanges_total", l.Sent, peer, "sent")
+	e.count("weida_peer_exchanges_total", l.Received, peer, "received")
+	e.put("weida_peer_exchanges_under_way", float64(l.UnderWay), peer)
+	e.count("weida_peer_saturated_total", l.Saturated, peer)
+	e.count("weida_peer_gaps_total", l.Gaps, peer)
+	for reason, n := range l.Dropped {
+		e.count("weida_peer_dropped_total", n, peer, reason)
+	}
+	e.count("weida_peer_dials_total", l.Dials, peer)
 }
 
 func tellPhases(e emit, name string, s Sums) {

@@ -80,6 +80,13 @@ func filled(t *testing.T) *rig {
 		Indeterminate: 1, Delivered: 63, Settled: 50, BodyBytes: 1 << 20,
 		FlushRounds: 9, FlushFiles: 20, FlushErrors: 1,
 		FlushSeconds: Histogram{Bounds: []float64{0.001, 0.01, 0.1}, Counts: []uint64{2, 7, 8}, Count: 9, Sum: 0.512},
+		Links: []LinkCounters{
+			{
+				Peer: 2, Up: true, RoundTrip: 0.0005, RaftBytes: 4096, PayloadBytes: 1 << 20, Sent: 12, Received: 13,
+				UnderWay: 3, Saturated: 1, Gaps: 2, Dropped: map[string]uint64{"down": 5}, Dials: 1,
+			},
+			{Peer: 3, Dials: 9},
+		},
 	}
 	return r
 }

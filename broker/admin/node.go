@@ -122,6 +122,24 @@ type Counters struct {
 	FlushFiles   uint64    `json:"flushFiles"` // files made durable in these rounds
 	FlushErrors  uint64    `json:"flushErrors"`
 	FlushSeconds Histogram `json:"flushSeconds"`
+
+	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
+}
+
+// LinkCounters are what a link with another node counts.
+type LinkCounters struct {
+	Peer         uint64            `json:"peer"` // its number
+	Up           bool              `json:"up"`
+	RoundTrip    float64           `json:"roundTrip"` // seconds; 0 while it is down
+	RaftBytes    uint64            `json:"raftBytes"` // both ways, as they travel
+	PayloadBytes uint64            `json:"payloadBytes"`
+	Sent         uint64            `json:"sent"` // exchanges
+	Received     uint64            `json:"received"`
+	UnderWay     int               `json:"underWay"`  // exchanges without an answer
+	Saturated    uint64            `json:"saturated"` // calls that found as many under way as may be
+	Gaps         uint64            `json:"gaps"`      // frames that counted as lost
+	Dropped      map[string]uint64 `json:"dropped"`   // frames, by reason
+	Dials        uint64            `json:"dials"`     // attempts to make the connections
 }
 
 // Histogram is a histogram with upper bounds in rising order and the count below each; Count is of all.
