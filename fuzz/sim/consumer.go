@@ -19,6 +19,7 @@ type consumer struct {
 	trying  bool
 	life    uint64 // rises when it loses its session or its mind
 	count   uint64 // deliveries granted
+	heard   micros // when it got something last
 }
 
 func newConsumer(c *cluster, g *group, sub string) *consumer {
@@ -30,8 +31,17 @@ func (c *consumer) run() {
 	if c.desk != nil && c.desk.gone { // its connection is gone
 		c.leave()
 	}
-	if c.desk == nil && !c.trying {
+	switch {
+	case c.desk == nil && !c.trying:
 		c.attach()
+	case c.desk != nil && c.now-c.heard > second: // its credit may have been lost on the way
+		c.heard = c.now
+		d, session := c.desk, c.session
+		c.toNode(d.node, func() {
+			if c.desk == d && c.session == session && !d.gone {
+				c.grant(d, session, c.count)
+			}
+		})
 	}
 	c.after(c.between(50*millisecond, 300*millisecond), c.run)
 }
@@ -126,6 +136,7 @@ func (c *consumer) work(d *desk, session, life uint64, e queue.Effect) {
 	if c.life != life {
 		return
 	}
+	c.heard = c.now
 	c.after(c.between(millisecond, 40*millisecond), func() {
 		if c.life != life {
 			return

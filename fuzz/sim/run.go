@@ -8,7 +8,7 @@ import (
 
 const (
 	healLimit  = 120 * second // after the faults everything has to be in order
-	faultTime  = 15 * second
+	faultTime  = 12 * second
 	linesShown = 60
 )
 
@@ -43,7 +43,7 @@ func runSeed(seed uint64, change func(*options)) (out outcome) {
 func drawn(seed uint64) options {
 	return options{
 		seed: seed, nodes: 3 + 2*int(seed%2), faultTime: faultTime, snapshotBytes: 40_000 << (seed % 3),
-		pace: 40 * millisecond, big: int(seed%4) * 4, heldEvery: 60, members: seed%3 != 0,
+		pace: 60 * millisecond, big: int(seed%4) * 4, heldEvery: 60, members: seed%3 != 0,
 	}
 }
 
