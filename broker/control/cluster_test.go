@@ -154,6 +154,19 @@ func TestLostReplicaIsReplaced(t *testing.T) {
 	f.check(q.Status.Phase == Ready && len(ids(q)) == 3 && !slices.Equal(ids(q), before), "%+v", q.Status)
 	f.check(len(n.aside) == 0 && n.groups[q.Metadata.UID] != nil, "%+v", n)
 
+	// One whose storage has failed is set aside until the new one is a member, and then goes.
+	uid := q.Metadata.UID
+	n.poisoned = n.groups[uid].replica
+	n.r.Wake(uid)
+	aside := false
+	for range 60 {
+		f.round()
+		aside = aside || n.aside[n.poisoned]
+	}
+	f.settle("storage fails")
+	f.check(aside && len(n.aside) == 0 && n.groups[uid].replica != n.poisoned, "%v, %+v", aside, n)
+	f.is("a", "Ready k1* k3 k2")
+
 	n.die()
 	n.wipe()
 	n.boot()
@@ -315,5 +328,82 @@ func TestLeadersAreBalanced(t *testing.T) {
 	f.settle("at rest")
 	if len(f.log) != length {
 		t.Errorf("%d entries at rest", len(f.log)-length)
+	}
+}
+
+// TestLostWhileSwitching: a learner whose disk is lost when all is ready to switch to it: that switching cannot be,
+// and another replica takes its place.
+func TestLostWhileSwitching(t *testing.T) {
+	f := newFleet(t, 3, 0)
+	f.apply("a", QueueSpec{Placement: PlacementSpec{Nodes: []string{"n1"}}})
+	f.settle("made")
+	f.puts("a", 2)
+	f.apply("a", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n1"}}})
+	for range 100 {
+		if f.truth.queues["a"].Status.Step == Switching {
+			break
+		}
+		f.round()
+	}
+	q, _ := f.truth.Queue("a")
+	f.check(q.Status.Step == Switching && len(f.groups[q.Metadata.UID].config) == 3, "%+v", q.Status)
+	if f.groups[q.Metadata.UID].next != nil {
+		t.Fatal("it is switched already")
+	}
+	f.nodes[2].die()
+	f.nodes[2].wipe()
+	f.nodes[2].boot()
+	f.settle("lost")
+	f.is("a", "Ready k1* k2 k3")
+	f.keeps("a", 2)
+	stuck := slices.ContainsFunc(f.log, func(c Command) bool { return c.Stuck != nil })
+	f.check(stuck, "it went on without the lost one")
+}
+
+// TestConnectorMoves: it is started where it comes when it is stopped where it was, and a node that is to be removed
+// has to say so.
+func TestConnectorMoves(t *testing.T) {
+	f := newFleet(t, 4, 0)
+	f.apply("a", QueueSpec{Placement: PlacementSpec{Nodes: []string{"n4"}}})
+	spec := connectorSpec()
+	spec.Policy = nil
+	f.user(Mutation{Verb: Apply, Kind: KindConnector, Name: "x", Connector: &spec})
+	f.settle("made")
+	c, _ := f.truth.Connector("x")
+	uid := c.Metadata.UID
+	at := func() (list []string) {
+		for _, n := range f.nodes {
+			if n.up && n.runs[uid] {
+				list = append(list, n.o.Name)
+			}
+		}
+		return list
+	}
+	first := f.nodes[c.Status.Placement[0].Number-1]
+	if got := at(); len(got) != 1 || got[0] != first.o.Name || c.Status.Phase != Ready || c.Status.ObservedGeneration != 1 {
+		t.Fatalf("runs on %v: %+v", got, c)
+	}
+	f.groups[0].leader = f.groups[0].config[c.Status.Placement[0].Number%3].Replica // another one leads
+	first.stalled = true
+	f.verb(NodeRemove, first.o.Name)
+	for range 60 {
+		f.round()
+	}
+	c, _ = f.truth.Connector("x")
+	if got := at(); len(got) != 1 || c.Status.Placement[0].Node == first.o.Node || c.Status.Phase == Ready {
+		t.Errorf("runs on %v: %+v", got, c.Status)
+	}
+	f.check(f.truth.nodes[first.o.Name] != nil, "the node is gone before it has stopped what it ran")
+	first.stalled = false
+	f.settle("it goes on")
+	c, _ = f.truth.Connector("x")
+	if got := at(); len(got) != 1 || got[0] == first.o.Name || c.Status.Phase != Ready {
+		t.Errorf("runs on %v: %+v", got, c.Status)
+	}
+	f.check(f.truth.nodes[first.o.Name] == nil, "%+v", f.truth.nodes[first.o.Name])
+	f.user(Mutation{Verb: Delete, Kind: KindConnector, Name: "x"})
+	f.settle("deleted")
+	if got := at(); len(got) != 0 || len(f.truth.Connectors()) != 0 {
+		t.Errorf("runs on %v", got)
 	}
 }

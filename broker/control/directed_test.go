@@ -116,6 +116,12 @@ func TestSteps(t *testing.T) {
 		t.Errorf("%+v, %+v", q.Status, gone)
 	}
 
+	// What is on a disk that is not there any more is nobody's.
+	r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f3"}, Disk: "new", At: 1}})
+	if gone := r.s.RetiredOf(uid); len(gone) != 0 || r.s.retiredCount != 0 {
+		t.Errorf("%+v", gone)
+	}
+
 	// 3→1: the others are retired, and the survivor owns.
 	r.must(r.apply("a", QueueSpec{Replicas: 1}))
 	q = r.must(r.place(uid, n[1]))
@@ -124,7 +130,7 @@ func TestSteps(t *testing.T) {
 	}
 	r.reach(uid)
 	q = r.reach(uid)
-	if p := q.Status.Placement; len(p) != 1 || !p[0].Owner || p[0].Number != n[1] || len(r.s.RetiredOf(uid)) != 3 {
+	if p := q.Status.Placement; len(p) != 1 || !p[0].Owner || p[0].Number != n[1] || len(r.s.RetiredOf(uid)) != 2 {
 		t.Errorf("%+v, %+v", q.Status, r.s.RetiredOf(uid))
 	}
 }

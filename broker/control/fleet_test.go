@@ -57,7 +57,10 @@ type fnode struct {
 	groups  map[uint64]*freplica
 	aside   map[uint64]bool // by replica
 	runs    map[uint64]bool // connectors, by uid
-	applied int             // entries of its copy
+	stalled bool            // its copy does not move
+	// poisoned is a replica whose storage has failed.
+	poisoned uint64
+	applied  int // entries of its copy
 
 	up      bool
 	s       *State

@@ -58,6 +58,8 @@ func (n *fnode) Ensure(q Queue) (bool, error) {
 	}
 	f.check(have != nil || !f.gone[row.Replica], "%s makes replica %d again", n.o.Name, row.Replica)
 	switch {
+	case n.poisoned == row.Replica:
+		return false, &Trouble{Reason: "Poisoned", Message: "its storage has failed", Lost: true}
 	case have == nil && row.Made, have == nil && f.created[row.Replica]:
 		return false, &Trouble{Reason: "ReplicaMissing", Message: "its directory is missing", Lost: true}
 	case have == nil:
@@ -262,6 +264,9 @@ func (f *fleet) turn(n *fnode) {
 	most := len(f.log)
 	if f.rnd != nil {
 		most = f.rnd.IntN(4)
+	}
+	if n.stalled {
+		most = 0
 	}
 	n.catchUp(most)
 	if n.control() != 0 && f.majority(0, f.groups[0].config) {
