@@ -68,7 +68,7 @@ func newHall(t *testing.T, nodes int) *hall {
 			trusted[m.id.Fingerprint()] = endpoint.RoleNode
 		}
 		var serving sync.WaitGroup
-		serving.Go(m.accept)
+		serving.Go(func() { m.accept(l) })
 		t.Cleanup(func() {
 			m.gone()
 			serving.Wait()
@@ -123,8 +123,7 @@ func (m *member) hangUp() {
 	}
 }
 
-func (m *member) accept() {
-	l := m.l
+func (m *member) accept(l *endpoint.Listener) {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {
