@@ -35,17 +35,18 @@ func newZone(t *testing.T) *zone {
 		t.Fatal(err)
 	}
 	z := &zone{t: t, conn: conn, srv: make(map[string][]net.SRV), ips: make(map[string][]string)}
-	var serving sync.WaitGroup
-	serving.Go(z.serve)
-	t.Cleanup(func() {
-		_ = conn.Close() // the server ends with it
-		serving.Wait()
-	})
+	t.Cleanup(func() { _ = conn.Close() }) // the server ends with it
 	return z
 }
 
-// resolver asks the server, whatever the machine is configured to ask.
+// resolver asks the server, whatever the machine is configured to ask. The records stay as they are from then on.
 func (z *zone) resolver() *net.Resolver {
+	var serving sync.WaitGroup
+	serving.Go(z.serve)
+	z.t.Cleanup(func() {
+		_ = z.conn.Close() // it may be closed already
+		serving.Wait()
+	})
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", z.conn.LocalAddr().String())
 	}}
