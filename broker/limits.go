@@ -96,6 +96,12 @@ func queueLimits() []LimitRow {
 		{"queues; connectors", fmt.Sprintf("%d; %d", control.QueuesMax, control.ConnectorsMax), code(wire.RegistryFull)},
 		{"replicas of a queue", fmt.Sprintf("1, or 3 to %d", control.ReplicasMax), code(wire.InvalidResource)},
 		{
+			"nodes of a cluster; voters of the control group",
+			fmt.Sprintf("1, or 3 to %d; 1, 3 or %d", control.NodesMax, control.ControlVotersMax),
+			code(wire.InvalidResource) + ", two by name; the other nodes learn",
+		},
+		{"changes kept for watches", fmt.Sprint(control.HistoryMax), code(wire.WatchCompacted) + ": list again"},
+		{
 			"time for a queue's leader to be known", leaderPatience.String(),
 			code(wire.NoQuorum) + "; other queues are not affected",
 		},

@@ -7,6 +7,43 @@ import (
 
 // This file is what comes after a decision: steps, and what is over.
 
+// base is the placement that the next decision goes on from: nil if there is none, or if the queue was never ready,
+// so that nobody could put anything in, and will not be, for most of its voters are lost.
+func (s *State) base(st *Status) []Replica {
+	if st.ObservedGeneration == 0 && s.mostLost(st.Placement) {
+		return nil
+	}
+	return st.Placement
+}
+
+// mostLost says whether there is no majority of the voters, and will be none before a disk comes back.
+func (s *State) mostLost(rows []Replica) bool {
+	voters, here := 0, 0
+	for i := range rows {
+		if p := &rows[i]; !p.Learner {
+			voters++
+			here += 1 - rank(!s.good(p))
+		}
+	}
+	return here <= voters/2
+}
+
+// lostData is why a queue cannot go on, and nothing can take over from it: its messages are on disks that are not
+// there (T-19, T-32, T-53). nil if that is not so.
+func (s *State) lostData(st *Status) *Condition {
+	if len(st.Placement) == 0 || s.base(st) == nil || !s.mostLost(st.Placement) {
+		return nil
+	}
+	i := slices.IndexFunc(st.Placement, func(p Replica) bool { return !p.Learner && !s.good(&p) })
+	p := &st.Placement[i]
+	if len(st.Placement) == 1 {
+		return &Condition{CondPlacement, "OwnerAbsent", fmt.Sprintf("its messages are on disk %q of node %q, which is not "+
+			"there; nothing was made or changed; bring that disk back, or delete the queue", p.Disk, p.Node)}
+	}
+	return &Condition{CondPlacement, "MajorityLost", fmt.Sprintf("most of its replicas are lost, as that on disk %q of "+
+		"node %q; nothing was made or changed; bring such a disk back, or delete the queue", p.Disk, p.Node)}
+}
+
 // reached ends a step.
 func (s *State) reached(c *Reached) Result {
 	if c.Kind == KindCluster {
