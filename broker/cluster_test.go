@@ -36,6 +36,11 @@ type clusterRig struct {
 
 func newCluster(t *testing.T, n int) *clusterRig {
 	t.Helper()
+	return newClusterWith(t, n, func(*broker.Config) {})
+}
+
+func newClusterWith(t *testing.T, n int, change func(*broker.Config)) *clusterRig {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
 	t.Cleanup(cancel)
 	r := &clusterRig{t: t, ctx: ctx, dir: t.TempDir(), nodes: make([]*broker.Node, n)}
@@ -57,6 +62,7 @@ func newCluster(t *testing.T, n int) *clusterRig {
 	r.trust = endpoint.NewTrust(keys)
 	for i := range r.configs {
 		r.configs[i].Seeds = seeds
+		change(&r.configs[i])
 		r.start(i)
 	}
 	t.Cleanup(func() {

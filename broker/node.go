@@ -51,6 +51,8 @@ type Config struct {
 	Number raftstore.NodeID
 	// Advertise is the host:port by which others reach this node, if it is no seed and Listen is not.
 	Advertise string
+	// Connectors is the directory in which the files of file connectors lie; "" runs no connectors on this node.
+	Connectors string
 	// Keep names files of the process in the data directory that are no concern of the store.
 	Keep []string
 	// Log receives what an operator should know; nil is silent.
@@ -126,8 +128,9 @@ func Open(c Config) (_ *Node, err error) {
 	n.openQueues()
 	n.registry.reconcile(control.NewReconciler(n.control, n.whoAmI()))
 	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
-		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust, Connections: connectionsMax, OnRefused: n.turnedAway,
-		Nodes: true, Peers: n.cluster.peers(),
+		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust.With(n.own()), Connections: connectionsMax,
+		OnRefused: n.turnedAway,
+		Nodes:     true, Peers: n.cluster.peers(),
 	})
 	if err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ func (n *Node) disk() string { return fmt.Sprintf("%x", n.store.Identity().Disk)
 func (n *Node) whoAmI() control.Options {
 	o := control.Options{
 		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: n.disk(),
-		Incarnation: n.store.Identity().Incarnation,
+		Incarnation: n.store.Identity().Incarnation, Connectors: newConnectors(n),
 	}
 	if c := n.cluster; c != nil {
 		o.Address, o.Admin = c.advertised()

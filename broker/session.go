@@ -186,7 +186,9 @@ func (s *session) first(r *wire.Reader) (as *session, f wire.Frame, refused *wir
 		f, err = r.Next()
 	default:
 		if s.role == endpoint.RoleNode {
-			return nil, nil, &wire.Error{Code: wire.NotAllowed, Detail: "A node asks only what it forwards for a client"}
+			if as, refused = s.asItself(); refused != nil {
+				return nil, nil, refused
+			}
 		}
 	}
 	switch {
@@ -196,6 +198,21 @@ func (s *session) first(r *wire.Reader) (as *session, f wire.Frame, refused *wir
 		return nil, nil, readError(err)
 	}
 	return as, f, nil
+}
+
+// asItself is a session of what a node of the cluster does for itself: its connectors.
+func (s *session) asItself() (*session, *wire.Error) {
+	n := s.node
+	if s.peer != n.Fingerprint() && !n.router.Member(s.peer) {
+		return nil, &wire.Error{
+			Code: wire.NotAllowed, Detail: "A node that is no member of the cluster asks only what it forwards for a client",
+		}
+	}
+	key := n.itself()
+	n.mu.Lock()
+	g := n.guestUnder(key)
+	n.mu.Unlock()
+	return &session{n, s.conn, s.bodies, s.onward, caller{peer: key, role: endpoint.RoleClient, brake: &g.brake}}, nil
 }
 
 func (s *session) dispatch(ctx context.Context, stream *quic.Stream, r *wire.Reader, f wire.Frame) {

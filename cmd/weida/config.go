@@ -25,15 +25,23 @@ import (
 
 // nodeFile is a node's configuration: identity, paths, addresses and node-wide numbers, never a queue (T-26).
 type nodeFile struct {
-	Name       string       `yaml:"name"`
-	Data       string       `yaml:"data"`            // data directory, relative to the file
-	Listen     string       `yaml:"listen"`          // UDP address
-	Admin      string       `yaml:"admin,omitempty"` // TCP address of the HTTP side, on the loopback interface
-	MessageMax int64        `yaml:"messageMax,omitempty"`
-	Trust      []trustEntry `yaml:"trust"`
+	Name       string `yaml:"name"`
+	Data       string `yaml:"data"`            // data directory, relative to the file
+	Listen     string `yaml:"listen"`          // UDP address
+	Admin      string `yaml:"admin,omitempty"` // TCP address of the HTTP side, on the loopback interface
+	MessageMax int64  `yaml:"messageMax,omitempty"`
 	// Seeds are the nodes that the cluster begins with, this one included: one, or three or more. None is a cluster of
 	// this node alone.
 	Seeds []seedEntry `yaml:"seeds,omitempty"`
+	// Trust is last, so that an entry can be written to the end of a file.
+	Trust []trustEntry `yaml:"trust"`
+	// Connectors lets this node run connectors.
+	Connectors *connectorsEntry `yaml:"connectors,omitempty"`
+}
+
+// connectorsEntry says what connectors may touch on this machine.
+type connectorsEntry struct {
+	Dir string `yaml:"dir"` // the files of file connectors lie in it, relative to the node file
 }
 
 // seedEntry is one node that a cluster begins with.
@@ -258,4 +266,12 @@ func (n *nodeFile) cluster() []control.Seed {
 		list = append(list, control.Seed{Name: s.Name, Address: s.Address, Fingerprint: s.Fingerprint})
 	}
 	return list
+}
+
+// connectors is the directory of connectors' files, "" for none.
+func (n *nodeFile) connectors(config string) string {
+	if n.Connectors == nil || n.Connectors.Dir == "" {
+		return ""
+	}
+	return beside(config, n.Connectors.Dir)
 }
