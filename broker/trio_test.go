@@ -156,9 +156,6 @@ func (tr *trio) lose(i int) {
 	for c := range s.node.openConns() {
 		c.Close()
 	}
-	s.node.queuesMu.Lock()
-	delete(s.node.queues, "far")
-	s.node.queuesMu.Unlock()
 	if err := s.node.Close(); err != nil {
 		tr.t.Error(err)
 	}
