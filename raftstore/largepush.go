@@ -6,8 +6,9 @@ import (
 )
 
 // push sends a large body to the other members while it comes in, so that they have it when its entry reaches them.
-// The body's writer is paced by as many of them as commit it, at most pushWindow behind; who is farther behind than
-// pushCut is left: that member asks for the body later, when it is on this node's disk, and slows nobody.
+// The body's writer is paced by as many of them as commit it, at most pushWindow behind. For the others it waits when
+// they are farther behind than pushCut, but no longer than pushWaitTicks for one body: who is still behind then is
+// left, slows nobody, and asks for the body later, when it is on this node's disk.
 //
 //	client ─▶ Write ─▶ own file
 //	              └──▶ lane per member: pieces that wait ─▶ job ─▶ Stream
@@ -39,6 +40,8 @@ type lane struct {
 	bytes   int64
 	running bool
 	over    bool // complete, failed or left
+	delays  bool // the writer waited for it in this tick
+	waited  int  // ticks in which it did
 	still   int  // ticks since the last piece, while one waits
 }
 
@@ -47,6 +50,8 @@ const (
 	pushCut    = 4 << 20 // bytes
 	// pushesMax bounds the bodies that a node pushes at a time; others are fetched when their entries come.
 	pushesMax = 8
+	// pushWaitTicks is how long one member may keep a body's writer waiting, in all.
+	pushWaitTicks = 20
 	// pushStallTicks is after how many ticks without taking a piece a member is left.
 	pushStallTicks = 20
 )
@@ -173,7 +178,7 @@ func (p *push) write(b []byte) {
 
 // pacedLocked says whether as many members are close behind as the writer has to wait for.
 func (p *push) pacedLocked() bool {
-	near, alive := 0, 0
+	near, alive, behind := 0, 0, 0
 	for _, l := range p.lanes {
 		if l.over {
 			continue
@@ -182,8 +187,12 @@ func (p *push) pacedLocked() bool {
 		if l.bytes <= p.window {
 			near++
 		}
+		if l.bytes > p.cut && l.waited <= pushWaitTicks {
+			l.delays = true
+			behind++
+		}
 	}
-	return p.ended || near >= min(p.need, alive)
+	return p.ended || near >= min(p.need, alive) && behind == 0
 }
 
 // waitLocked waits for a lane to move. In a stepped host nobody else runs the jobs.
@@ -238,12 +247,17 @@ func (p *push) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lanes {
+		if l.delays {
+			l.delays = false
+			l.waited++
+		}
 		if !l.running || l.over {
 			l.still = 0
 		} else if l.still++; l.still > pushStallTicks {
 			p.overLocked(l)
 		}
 	}
+	p.moved.Broadcast()
 }
 
 // overLocked leaves a lane.

@@ -29,6 +29,8 @@ type streamNet struct {
 	opened  atomic.Int64
 	written atomic.Int64
 	stalled map[NodeID]bool // Write waits for Cancel
+	slow    map[NodeID]chan struct{}
+	took    atomic.Int64 // streams that were taken
 }
 
 func (n *streamNet) Raft(NodeID, int, []Frame) {}
@@ -65,6 +67,12 @@ func (s *netStream) Write(p []byte) (int, error) {
 	if s.net.stalled[s.to] {
 		<-s.ctx.Done()
 	}
+	if c := s.net.slow[s.to]; c != nil { // Write waits for its turn
+		select {
+		case <-c:
+		case <-s.ctx.Done():
+		}
+	}
 	if s.ctx.Err() != nil {
 		return 0, s.ctx.Err()
 	}
@@ -98,7 +106,11 @@ func (s *netStream) Close() error {
 	if s.ctx.Err() != nil {
 		return s.ctx.Err()
 	}
-	return s.deliver(nil)
+	err := s.deliver(nil)
+	if err == nil {
+		s.net.took.Add(1)
+	}
+	return err
 }
 
 func (s *netStream) Cancel() { s.stop() }
