@@ -64,11 +64,28 @@ func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, 
 	if err := n.tooLarge(&m); err != nil {
 		return control.Result{Err: err}, nil
 	}
+	if err := n.begun(ctx); err != nil {
+		return control.Result{}, err
+	}
 	res, err := n.registry.propose(ctx, control.Command{Mutation: &m})
 	if err == nil {
 		n.registry.catchUp(ctx, versionOf(&res))
 	}
 	return res, err
+}
+
+// begun waits until the cluster's first entry is here, which says who its nodes are: before it there is no cluster that
+// could be changed, and a change that came first would make one of this node alone.
+func (n *Node) begun(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
+	defer cancel()
+	if err := n.registry.await(ctx, func(s *control.State) bool { return len(s.Nodes()) > 0 }); err != nil {
+		return &wire.Error{
+			Code: wire.NotCommitted, Detail: "The nodes of this cluster have not found each other yet: a majority of them has " +
+				"to be up for it to begin",
+		}
+	}
+	return nil
 }
 
 // catchUpPatience is how long the answer to a change waits for this node's own copy of the registry.

@@ -54,8 +54,12 @@ func TestHealthIsProgress(t *testing.T) {
 		committed uint64
 		want      int
 	}{
-		{1000, 5, http.StatusOK}, {1000 + stalledMax - 1, 5, http.StatusOK}, {1000 + stalledMax, 5, 503}, {9000, 5, 503},
-		{9100, 6, http.StatusOK}, {9200, 7, http.StatusOK},
+		{1000, 5, http.StatusOK},
+		{1000 + stalledMax - 1, 5, http.StatusOK},
+		{1000 + stalledMax, 5, http.StatusServiceUnavailable},
+		{9000, 5, http.StatusServiceUnavailable},
+		{9100, 6, http.StatusOK},
+		{9200, 7, http.StatusOK},
 	} {
 		if got := look(row.at, row.committed); got != row.want {
 			t.Errorf("look %d: %d, want %d", i, got, row.want)

@@ -22,7 +22,7 @@ import (
 const defaultDev = "weida-dev"
 
 // devNodes is how many nodes the first `dev` in a directory starts, unless --nodes says otherwise.
-const devNodes = 1
+const devNodes = 3
 
 // devNodesMax bounds the nodes of one machine.
 const devNodesMax = 9

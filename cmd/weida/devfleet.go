@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"weida/broker/admin"
 	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/wire"
@@ -47,6 +51,7 @@ func devFleet(ctx context.Context, dir string, nodes int) (err error) {
 	if err := writeYAML(contextPath, c); err != nil {
 		return err
 	}
+	awaitLeaders(ctx, c)
 	announceFleet(dir, contextPath, files)
 	door.serve(f)
 	<-ctx.Done()
@@ -121,7 +126,9 @@ const keyTries = 1000
 
 // keyOfNode makes a node's data directory and the key in it, which the others have to know before it starts. The
 // nodes of a cluster are numbered in the order of their keys: of new ones such are wanted that n1 is number 1.
-func keyOfNode(files fsync.FS, data string, wanted func(endpoint.Fingerprint) bool) (f endpoint.Fingerprint, err error) {
+func keyOfNode(files fsync.FS, data string, wanted func(endpoint.Fingerprint) bool) (
+	f endpoint.Fingerprint, err error,
+) {
 	if err := wal.InitStore(files, data, nil); err != nil {
 		return f, err
 	}
@@ -200,6 +207,29 @@ func makeDemo(ctx context.Context, c contextFile, nodes int) error {
 		}
 		return false, err
 	})
+}
+
+// leadersPatience is how long a start waits until every group has a leader.
+const leadersPatience = 15 * time.Second
+
+// awaitLeaders waits until the lines that are printed work: nodes that have just come up elect first. Where that takes
+// too long it is told why, and the nodes go on.
+func awaitLeaders(ctx context.Context, c contextFile) {
+	ctx, cancel := context.WithTimeout(ctx, leadersPatience)
+	defer cancel()
+	a := newAPI(append([]string{c.Admin}, c.Admins...)...)
+	var v admin.Verdict
+	err := poll(ctx, func() (bool, error) {
+		b, _, err := a.do(ctx, http.MethodGet, "/v1/check/"+admin.CheckLeaderless, nil, nil)
+		if err == nil {
+			err = json.Unmarshal(b, &v)
+		}
+		return err == nil && v.OK, err
+	})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "weida: not every group has a leader yet: %v\n", err)
+		tellVerdict(os.Stderr, &v)
+	}
 }
 
 // announceFleet prints lines that work as they stand.

@@ -17,7 +17,7 @@ var (
 // TestDocCommands does what the pages for a new user tell them to do, block by block. A block marked
 // `background` starts the node, one marked `refused` has to end with status 3, any other with 0; a `text`
 // block is what the block before it prints, but for numbers; a `yaml` block is the file that it is marked
-// with. A node that a page kills is seen to be gone and is started again, as the page says.
+// with.
 func TestDocCommands(t *testing.T) {
 	n := &node{dir: t.TempDir(), env: os.Environ()}
 	defer func() {
@@ -27,7 +27,7 @@ func TestDocCommands(t *testing.T) {
 	}()
 	pages := []string{
 		"docs/start/first-message.md", "docs/how-to/inspect-a-store.md", "docs/how-to/queues.md",
-		"docs/how-to/trust-a-client.md",
+		"docs/how-to/clusters.md", "docs/how-to/trust-a-client.md",
 	}
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join("..", "..", page))
@@ -75,16 +75,7 @@ func playBlock(t *testing.T, n *node, page, kind, mark, text, before string) str
 	if mark == "refused" {
 		status = statusRefused
 	}
-	out := play(t, n, script, status)
-	if strings.Contains(script, "kill -") {
-		if err := n.wait(); (err == nil) != strings.Contains(script, "kill -INT") {
-			t.Errorf("%s: the node ended with %v by %s", page, err, script)
-		}
-		if err := n.start("dev"); err != nil {
-			t.Fatalf("%s: the node did not start again: %v", page, err)
-		}
-	}
-	return out
+	return play(t, n, script, status)
 }
 
 // play runs a script as a shell does that stops at the first error, and returns what it printed.

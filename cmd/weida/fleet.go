@@ -51,7 +51,7 @@ type child struct {
 }
 
 // endPatience is how long a node that is to be started again may take to have ended: whoever kills one asks at once.
-const endPatience = time.Second
+const endPatience = 3 * time.Second
 
 func newFleet(dir string, nodes []devNode) *fleet {
 	return &fleet{dir: dir, nodes: nodes, talk: os.Stderr, children: make(map[string]*child)}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,9 @@ func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 	case "kill":
 		ts.Check(n.kill())
 	default:
+		if args[0] == "dev" && !slices.Contains(args, "--nodes") { // most of what is tested needs no more
+			args = append(args, "--nodes", "1")
+		}
 		n.env = append(n.env, "WEIDA_CONTEXT="+ts.Getenv("WEIDA_CONTEXT")) // of the same names the last counts
 		ts.Check(n.start(args...))
 	}
