@@ -408,3 +408,73 @@ func TestConnectorMoves(t *testing.T) {
 		t.Errorf("runs on %v", got)
 	}
 }
+
+// TestFactorsAndNodes: a factor above the number of nodes is taken and pending with the reason until they are there
+// (T-23); an even one is taken with a warning (T-38), two are refused however they are asked for (T-36).
+func TestFactorsAndNodes(t *testing.T) {
+	f := newFleet(t, 1, 3)
+	f.apply("a", QueueSpec{Replicas: 3})
+	f.apply("b", QueueSpec{Replicas: 4})
+	f.apply("c", QueueSpec{Replicas: 3, Placement: PlacementSpec{Nodes: []string{"n1", "n9"}}})
+	f.settle("one node")
+	reason := func(name, want string) {
+		t.Helper()
+		q, _ := f.truth.Queue(name)
+		f.check(len(q.Status.Conditions) == 1 && q.Status.Conditions[0].Reason == want, "%+v", q.Status)
+	}
+	f.is("a", "Pending")
+	reason("a", "NotEnoughNodes")
+	reason("c", "NoSuchNode")
+	for i, n := range f.nodes[1:] {
+		f.user(Mutation{Verb: NodeAdd, Kind: KindNode, Name: n.o.Name, Node: &NodeSpec{Fingerprint: n.o.Node}})
+		n.boot()
+		f.settle(n.o.Name)
+		if i == 0 { // two are no cluster yet
+			f.is("a", "Pending")
+			reason("a", "NotEnoughNodes")
+			f.check(f.truth.nodes["n2"].Status.State == NodeJoining, "%+v", f.truth.nodes["n2"])
+		}
+	}
+	f.check(len(f.truth.queues["a"].Status.Placement) == 3 && f.truth.queues["a"].Status.Phase == Ready, "%s", f.placed("a"))
+	q, _ := f.truth.Queue("b")
+	f.check(q.Status.Phase == Ready && len(q.Status.Placement) == 4 && q.Status.ObservedGeneration == 1, "%+v", q)
+	reason("b", "EvenReplicas")
+	for from, name := range map[int]string{4: "b", 3: "a", 1: "d"} {
+		if from == 1 {
+			f.apply(name, QueueSpec{})
+		}
+		res := f.user(Mutation{Verb: Apply, Kind: KindQueue, Name: name, Queue: &QueueSpec{Replicas: 2}})
+		f.check(res.Err != nil && res.Err.Field == "spec.replicas" && strings.Contains(res.Err.Message, "tolerate no failure"),
+			"%d→2: %+v", from, res)
+	}
+}
+
+// TestWakeAll: what waits for a node to come back is looked at when it does.
+func TestWakeAll(t *testing.T) {
+	f := newFleet(t, 5, 0)
+	f.apply("a", QueueSpec{Replicas: 3})
+	f.settle("made")
+	q, _ := f.truth.Queue("a")
+	gone := f.nodes[q.Status.Placement[2].Number-1]
+	f.down = []*fnode{gone}
+	gone.die()
+	for _, n := range f.nodes {
+		if n.up {
+			n.r.WakeAll()
+		}
+	}
+	f.settle("one is away")
+	q, _ = f.truth.Queue("a")
+	f.check(q.Status.Phase == Degraded && q.Status.Conditions[0].Reason == "ReplicaAbsent", "%+v", q.Status) // T-13
+	f.down = nil
+	gone.boot()
+	for _, n := range f.nodes {
+		n.r.WakeAll()
+	}
+	f.settle("it is back")
+	q, _ = f.truth.Queue("a")
+	f.check(q.Status.Phase == Ready && len(q.Status.Conditions) == 0, "%+v", q.Status)
+	for _, p := range q.Status.Placement {
+		f.check(p.Made, "%+v is not known to be made", p)
+	}
+}
