@@ -197,6 +197,9 @@ func TestRegister(t *testing.T) {
 	if res := reg("f2", "df2", "b:1", 7); res.Err != nil || res.Changed {
 		t.Errorf("%+v", res)
 	}
+	if res := reg("f2", "df2", "", 7); res.Err != nil || res.Changed || res.Node.Spec.Address != "b:1" {
+		t.Errorf("who does not know its address takes it away: %+v", res)
+	}
 	_ = r.refused(reg("f2", "df2", "b:1", 6), Conflict)
 	_ = r.refused(reg("stranger", "x", "b:1", 1), NotFound) // another key at the same address
 	_ = r.refused(reg("f3", "df2", "c:1", 1), Conflict)     // a copy of a data directory

@@ -292,7 +292,8 @@ func (s *State) register(c *Register) Result {
 			c.Incarnation)
 	}
 	n := o.node
-	if n.Spec == c.NodeSpec && n.Status.Disk == c.Disk && n.Status.Incarnation == c.Incarnation {
+	spec := c.over(n.Spec)
+	if n.Spec == spec && n.Status.Disk == c.Disk && n.Status.Incarnation == c.Incarnation {
 		return o.result(false, nil)
 	}
 	if n.Status.Disk == "" {
@@ -302,9 +303,21 @@ func (s *State) register(c *Register) Result {
 		n.Status.Conditions = []Condition{{CondMembership, "Learning", "it has come, and learns the control log"}}
 	}
 	s.forgetRetired(n.Number(), c.Disk)
-	n.Spec, n.Status.Disk, n.Status.Incarnation = c.NodeSpec, c.Disk, c.Incarnation
+	n.Spec, n.Status.Disk, n.Status.Incarnation = spec, c.Disk, c.Incarnation
 	s.moved(o)
 	return o.result(true, nil)
+}
+
+// over is the spec that stands with what the node says: an address that it does not know stays.
+func (c *Register) over(s NodeSpec) NodeSpec {
+	to := c.NodeSpec
+	if to.Address == "" {
+		to.Address = s.Address
+	}
+	if to.Admin == "" {
+		to.Admin = s.Admin
+	}
+	return to
 }
 
 func (c *Register) flaw() string {

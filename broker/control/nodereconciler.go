@@ -110,7 +110,7 @@ func (r *NodeReconciler) self(s *State) outcome {
 	switch {
 	case n == nil && len(s.nodes) > 0:
 		return outcome{wait: r.o.BackoffMax} // not added, or removed: nothing to say until that has changed
-	case n != nil && n.Spec == c.NodeSpec && n.Status.Disk == c.Disk && n.Status.Incarnation >= c.Incarnation:
+	case n != nil && n.Spec == c.over(n.Spec) && n.Status.Disk == c.Disk && n.Status.Incarnation >= c.Incarnation:
 		return outcome{}
 	}
 	return outcome{command: &Command{Register: c}}
