@@ -10,8 +10,8 @@ import (
 	"weida/broker/wire"
 )
 
-// Changes that are asked for before the nodes of a cluster have found each other wait for its beginning, or are refused:
-// one that came into the log first made a cluster of one node, which the others never joined.
+// Changes that are asked for before the nodes of a cluster have found each other wait for its beginning, or are
+// refused: one that came into the log first made a cluster of one node, which the others never joined.
 func TestChangesWaitForTheBeginning(t *testing.T) {
 	r := newCluster(t, 3)
 	var asked sync.WaitGroup
