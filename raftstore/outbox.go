@@ -74,10 +74,10 @@ func (r *replica) post(m *raftpb.Message) {
 	if !ok || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
 		return
 	}
-	switch m.GetType() {
-	case raftpb.MsgSnap:
+	switch {
+	case m.GetType() == raftpb.MsgSnap:
 		r.sendSnapshot(to, m)
-	case raftpb.MsgHeartbeat:
+	case m.GetType() == raftpb.MsgHeartbeat && len(m.GetContext()) == 0: // with one somebody waits
 		r.host.beats.add(to, r.id, m)
 	default:
 		r.send(to, func(dst []byte) []byte { return appendMessage(dst, m) })

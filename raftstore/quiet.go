@@ -35,7 +35,8 @@ const (
 func (r *replica) mayHush() bool {
 	last := r.log.Last()
 	busy := !r.leads() || r.conf.joint() || len(r.changes) > 0 || r.next < len(r.pending) || len(r.held) > 0 ||
-		len(r.answers.list) > 0 || len(r.waiting) > 0 || !r.hard.durable() || r.snap.wanted
+		len(r.answers.list) > 0 || len(r.waiting) > 0 || !r.hard.durable() || r.snap.wanted ||
+		len(r.confirms.waiting) > 0
 	if busy || r.commit != last.Index || r.last.Index != last.Index || r.rest < quietAfter*r.host.o.ElectionTicks {
 		return false
 	}
@@ -57,7 +58,9 @@ func (r *replica) mayHush() bool {
 		if !m.Learner {
 			up++
 		}
-		same := id == r.rid || r.peers.of(id).acked == epoch && pr.State == tracker.StateReplicate
+		one := r.peers.of(id)
+		same := id == r.rid || one.acked == epoch && pr.State == tracker.StateReplicate && one.heard >= 0 &&
+			r.now-one.heard <= int64(r.host.o.ElectionTicks)
 		all = all && same && Index(pr.Match) == last.Index
 	})
 	return all && up > voters/2 && !r.transferring()

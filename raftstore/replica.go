@@ -28,7 +28,8 @@ type replica struct {
 	// who is the leader that the last round knew, for refusals. Any goroutine.
 	who atomic.Pointer[NotLeaderError]
 	// asked is guarded by seat.mu.
-	asked askedChange
+	asked    askedChange
+	confirms confirms
 
 	// owned by the shard goroutine
 	node     *raft.RawNode
@@ -194,6 +195,7 @@ func (r *replica) resign() {
 	r.host.far.pushes.stop(r.id) // a change of leadership ends every stream of a body
 	if r.halted == nil {
 		r.tellRole()
+		r.failConfirms(r.notLeader())
 		r.refuseAll(r.notLeader())
 	}
 }

@@ -118,6 +118,7 @@ func (r *replica) tellRole() {
 // moved is step 7.
 func (r *replica) moved() {
 	if r.halted != nil { // in this round, maybe
+		r.failConfirms(r.halted)
 		r.loseHeld(r.halted)
 		r.refuseAll(r.halted)
 	}
@@ -136,6 +137,7 @@ func (r *replica) moved() {
 		r.machine.Moved(r.marks)
 	}
 	r.appends = false
+	r.tellConfirmed()
 	r.freeWritten()
 	r.publish()
 	r.publishReplication()

@@ -31,6 +31,7 @@ func (r *replica) advance() {
 func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	if why := r.refusal(); why != nil {
 		r.goodbye()
+		r.failConfirms(why)
 		r.mail.close()
 		r.supply.close()
 		r.loseHeld(why)
@@ -56,6 +57,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	r.giveTicks()
 	r.ready()
 	r.takeAsked()
+	r.takeConfirms()
 	r.leaveJoint()
 	if r.halted == nil {
 		cost += r.proposeAll(p, min(budget-cost, roundBytesGroup))
@@ -154,6 +156,7 @@ func (r *replica) ready() {
 }
 
 func (r *replica) takeReady(rd *raft.Ready) {
+	r.confirmed(rd.ReadStates)
 	if rd.SoftState != nil {
 		r.soft = *rd.SoftState
 	}
