@@ -281,7 +281,7 @@ func (c *cluster) found() {
 			return
 		}
 		if leads {
-			res, err := r.propose(c.node.work, c.birth.Command(time.Now().UnixMilli()))
+			res, err := r.propose(c.node.control.life, c.birth.Command(time.Now().UnixMilli()))
 			var refused *control.Error
 			switch {
 			case err != nil:
@@ -293,7 +293,7 @@ func (c *cluster) found() {
 		select {
 		case <-turned:
 		case <-moved:
-		case <-c.node.work.Done():
+		case <-c.node.control.life.Done(): // which ends first: whoever closes the node waits for this
 			return
 		}
 	}
