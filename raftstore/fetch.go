@@ -87,7 +87,7 @@ func (j *fetchJob) run(log *wal.Log) *fetched {
 // read looks for one body.
 func (f *fetched) read(log *wal.Log, w *want) (n int) {
 	open := func() (*wal.BodyReader, error) {
-		if w.Unproved && !w.Body.Large {
+		if w.Loose && !w.Body.Large {
 			return log.OpenRef(w.Body.Ref)
 		}
 		return log.OpenBody(w.Body)
@@ -129,7 +129,7 @@ type standing struct {
 func (f *fetched) answers(s *standing) [][]byte {
 	var settled, absent []BodyRef
 	for _, w := range f.missing {
-		if body, d, ok := s.held(w.Body.Ref); ok && (w.Unproved || d == w.Body.Digest) {
+		if body, d, ok := s.held(w.Body.Ref); ok && (w.Loose || d == w.Body.Digest) {
 			f.frames = append(f.frames, appendBodyFrame(nil, w.Body.Ref, d, body))
 		} else if s.letGo(&w) {
 			settled = append(settled, w.Body.Ref)
@@ -155,7 +155,7 @@ func (s *standing) letGo(w *want) bool {
 	if !s.leads || off.tombstones {
 		return false
 	}
-	if w.Unproved {
+	if w.Loose {
 		return w.Index <= s.applied
 	}
 	if term, ok := s.term(w.Index); ok {

@@ -94,10 +94,12 @@ func TestFetch(t *testing.T) {
 	for _, c := range commits[:4] {
 		job.wants = append(job.wants, want{Index: 1, Body: c})
 	}
-	job.wants[3] = want{Index: 1, Body: segment.Commit{Ref: commits[3].Ref}, Unproved: true}
+	job.wants[3] = want{Index: 1, Body: segment.Commit{Ref: commits[3].Ref}, Loose: true}
 	job.wants = append(job.wants, want{Index: 1, Body: wrong}, want{Index: 1, Body: commits[5]},
 		want{Index: 1, Body: gone}, want{Index: 9, Body: later}, want{Index: 12, Body: never}, want{Index: 5, Body: waits},
-		want{Index: 3, Body: segment.Commit{Ref: bref(2, 30)}, Unproved: true})
+		want{Index: 3, Body: segment.Commit{Ref: bref(2, 30)}, Loose: true},
+		// The snapshot's entry is in the log, and of another term than a body that the snapshot holds.
+		want{Index: 1, Body: segment.Commit{Ref: bref(1, 3), Length: 90_000, Large: true}, Loose: true})
 	found := job.run(log)
 	if len(found.large) != 1 || found.large[0] != commits[5] || len(found.rest) != 0 {
 		t.Fatalf("large %+v", found.large)
@@ -114,7 +116,7 @@ func TestFetch(t *testing.T) {
 	if !slices.Equal(bodies, here) {
 		t.Fatalf("bodies %v, want %v", bodies, here)
 	}
-	if !slices.Equal(settled, []BodyRef{gone.Ref, later.Ref, bref(2, 30)}) || at != 8 {
+	if !slices.Equal(settled, []BodyRef{gone.Ref, later.Ref, bref(2, 30), bref(1, 3)}) || at != 8 {
 		t.Fatalf("settled %v as of %d", settled, at)
 	}
 	if !slices.Equal(absent, []BodyRef{never.Ref, wrong.Ref}) {
@@ -124,7 +126,7 @@ func TestFetch(t *testing.T) {
 	// One that does not lead never says settled: its tombstones may be of a later index than it has applied.
 	s.leads = false
 	_, settled, absent, _ = kindsOf(t, job.run(log).answers(&s))
-	if len(settled) != 0 || len(absent) != 5 {
+	if len(settled) != 0 || len(absent) != 6 {
 		t.Fatalf("settled %v, absent %v at a follower", settled, absent)
 	}
 	// A leader that has not applied an entry of its term vouches with the end of its log.

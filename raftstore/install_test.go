@@ -246,6 +246,39 @@ func TestInstallFlush(t *testing.T) {
 	}
 }
 
+// A large body that is settled, and gone, while a snapshot that holds it is being installed: a tombstone stands for it.
+func TestInstallTombstone(t *testing.T) {
+	c, lead, gone := behind(t, 38)
+	c.cutStream = func(s *nodeStream) int {
+		if s.head[0] == byte(bodyStream) {
+			return 0
+		}
+		return -1
+	}
+	c.start(gone)
+	m := c.open(gone, 1, nil)
+	c.tick(3)
+	in := c.group(gone, 1).supply.install
+	if in == nil || len(in.open) != 1 || !in.open[0].Large {
+		t.Fatalf("it does not wait for the large body: %+v", in)
+	}
+	lead.kvs[1].must(del("large"))
+	c.settle() // what it frees is worth a snapshot
+	if n := len(bodyFilesOf(lead)); n != 0 || c.group(lead, 1).log.First() > in.from.mark.Index {
+		t.Fatalf("%d files of bodies, the log begins with %d", n, c.group(lead, 1).log.First())
+	}
+	c.cutStream = nil
+	c.until("it is installed", func() bool { return gone.told(SnapshotInstalled) > 0 })
+	if gone.told(SnapshotRefused) > 0 {
+		t.Error("the first was given up")
+	}
+	c.until("it is up", func() bool { return m.lastI == lead.kvs[1].lastI })
+	c.tick(4)
+	c.same(1, true)
+	c.bodies(1)
+	c.stops()
+}
+
 // Nothing of a snapshot counts before its live bodies are here: without them it is given up in the end, and the
 // replica is as it was.
 func TestInstallWaitsForBodies(t *testing.T) {

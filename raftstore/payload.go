@@ -40,8 +40,8 @@ const (
 	// payloadRefsMax bounds the refs of one frame: what one request can make its answerer do.
 	payloadRefsMax = 512
 
-	wantLarge    = 1 << 0 // the body lies in a file of its own
-	wantUnproved = 1 << 1 // length and digest are not known: of a snapshot's runs
+	wantLarge = 1 << 0 // the body lies in a file of its own
+	wantLoose = 1 << 1 // a snapshot holds it; of an inline body length and digest are not known
 )
 
 var (
@@ -59,10 +59,10 @@ var (
 
 // want is a body that somebody asks for.
 type want struct {
-	// Index is that of the entry that names the body, or of the snapshot that holds it if Unproved.
-	Index    Index
-	Body     segment.Commit // only Ref (and Large) if Unproved
-	Unproved bool
+	// Index is that of the entry that names the body, or if Loose of the snapshot that holds it.
+	Index Index
+	Body  segment.Commit // only the ref if it is Loose and not Large
+	Loose bool
 }
 
 // payload is a decoded frame; which fields count depends on its kind.
@@ -100,8 +100,8 @@ func encodeWants(list []want) []byte {
 		if w.Body.Large {
 			flags |= wantLarge
 		}
-		if w.Unproved {
-			flags |= wantUnproved
+		if w.Loose {
+			flags |= wantLoose
 		}
 		dst = append(dst, flags)
 	}
@@ -193,9 +193,9 @@ func (p *payload) decodeWants(b []byte) error {
 		w := want{Index: Index(le.Uint64(b)), Body: segment.Commit{Ref: getRef(b[8:])}}
 		length, flags := le.Uint64(b[24:]), b[48]
 		copy(w.Body.Digest[:], b[32:48])
-		w.Body.Large, w.Unproved = flags&wantLarge != 0, flags&wantUnproved != 0
+		w.Body.Large, w.Loose = flags&wantLarge != 0, flags&wantLoose != 0
 		w.Body.Length = int64(length)
-		if w.Index == 0 || flags > wantLarge|wantUnproved || length > math.MaxInt64 || !validRef(w.Body.Ref) {
+		if w.Index == 0 || flags > wantLarge|wantLoose || length > math.MaxInt64 || !validRef(w.Body.Ref) {
 			return fmt.Errorf("%w: want %v", errPayload, w.Body.Ref)
 		}
 		p.wants = append(p.wants, w)

@@ -18,7 +18,7 @@ func samplePayloads() [][]byte {
 		encodeWants([]want{
 			{Index: 5, Body: segment.Commit{Ref: bref(2, 7), Length: 100, Digest: segment.DigestOf(body)}},
 			{Index: 6, Body: large},
-			{Index: 7, Body: segment.Commit{Ref: bref(2, 8)}, Unproved: true},
+			{Index: 7, Body: segment.Commit{Ref: bref(2, 8)}, Loose: true},
 		}),
 		encodeSettled(12, []BodyRef{{Term: 2, Seq: 7}, {Term: 3, Seq: 1}}),
 		encodeAbsent([]BodyRef{{Term: 2, Seq: 7}}),
@@ -54,7 +54,7 @@ func TestPayloadRoundTrip(t *testing.T) {
 		}
 	}
 	p, _ := decodePayload(samplePayloads()[2])
-	if !p.wants[1].Body.Large || p.wants[1].Body.Length != 1<<30 || !p.wants[2].Unproved || p.wants[0].Unproved {
+	if !p.wants[1].Body.Large || p.wants[1].Body.Length != 1<<30 || !p.wants[2].Loose || p.wants[0].Loose {
 		t.Fatalf("wants %+v", p.wants)
 	}
 }

@@ -97,6 +97,7 @@ type roomNeed struct {
 	asked   bool
 	next    uint64 // tick of the next request
 	turn    int    // who is next
+	left    int    // how many were not asked since the first was
 }
 
 func newRoom(o roomOptions) *room {
@@ -222,7 +223,7 @@ func (r *room) refuse(it *roomItem) {
 	if need == nil {
 		return
 	}
-	need.asked, need.next = false, r.tick
+	r.askNext(need)
 	again := &roomItem{ref: it.ref, came: r.tick, need: need}
 	r.items[it.ref] = again
 	r.needed.push(again)
@@ -280,10 +281,20 @@ func (r *room) putSettled(from NodeID, ref BodyRef, at Index) bool {
 	return r.put(&roomItem{ref: ref, from: from, settled: at})
 }
 
-// putAbsent takes the answer that a member does not have a body: the next one is asked.
+// putAbsent takes the answer that a member does not have a body: the next one is asked, see askNext.
 func (r *room) putAbsent(ref BodyRef) {
-	if it := r.items[ref]; it != nil && it.need != nil && it.need.asked && !it.arrived() {
-		it.need.asked, it.need.next = false, r.tick
+	it := r.items[ref]
+	if it == nil || it.need == nil || !it.need.asked || it.arrived() {
+		return
+	}
+	r.askNext(it.need)
+}
+
+// askNext makes the next member be asked: at once, if it was not asked since the first was.
+func (r *room) askNext(n *roomNeed) {
+	n.asked, n.next = false, r.tick
+	if n.left == 0 && len(n.whom) > 0 {
+		n.next += roomAskAgain
 	}
 }
 

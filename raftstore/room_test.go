@@ -161,9 +161,18 @@ func TestRoomAsks(t *testing.T) {
 	if !slices.Equal(asked, []NodeID{2, 1, 4, 2, 1}) {
 		t.Fatalf("asked %v", asked)
 	}
+	// 2 and 1 were asked again: 4 is asked at once, and then all were.
 	r.putAbsent(ref)
-	if list := r.asks(0, others); len(list) != 1 {
+	if list := r.asks(2, others); len(list) != 1 {
 		t.Fatal("absent, and nobody else was asked at once")
+	}
+	r.putAbsent(ref)
+	if list := r.asks(2, others); len(list) != 0 {
+		t.Fatalf("nobody has it, and all are asked again at once: %+v", list)
+	}
+	r.ticked(roomAskAgain)
+	if list := r.asks(2, others); len(list) != 1 {
+		t.Fatal("nobody is asked again")
 	}
 	if list := r.asks(0, nil); list != nil {
 		t.Fatalf("asked nobody: %+v", list)
@@ -216,7 +225,7 @@ func TestRoomLoose(t *testing.T) {
 		t.Fatal("took what came by itself")
 	}
 	list := r.asks(1, []NodeID{1, 2})
-	if len(list) != 1 || list[0].to != 1 || !list[0].wants[0].Unproved || list[0].wants[0].Index != 7 {
+	if len(list) != 1 || list[0].to != 1 || !list[0].wants[0].Loose || list[0].wants[0].Index != 7 {
 		t.Fatalf("asks %+v", list)
 	}
 	if r.body(3, a, 20) || r.putSettled(3, a, 9) {
@@ -232,7 +241,7 @@ func TestRoomLoose(t *testing.T) {
 	}
 	big := segment.Commit{Ref: bref(2, 2), Length: 100_000, Digest: Digest{1}, Large: true}
 	r.want(7, big)
-	if list = r.asks(1, nil); list[0].wants[0].Unproved || list[0].wants[0].Body != big {
+	if list = r.asks(1, nil); !list[0].wants[0].Loose || list[0].wants[0].Body != big {
 		t.Fatalf("asks %+v", list)
 	}
 	r.check()

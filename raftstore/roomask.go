@@ -62,11 +62,14 @@ func (r *room) asks(leader NodeID, others []NodeID) []ask {
 		if it.arrived() || r.tick < n.next || r.o.streaming != nil && n.body.Large && r.o.streaming(it.ref) {
 			continue
 		}
-		to, ok := whom(leader, others, n.turn)
-		if !ok {
+		to, all := whom(leader, others, n.turn)
+		if all == 0 {
 			return list
 		}
-		n.turn++
+		if n.turn++; n.left == 0 {
+			n.left = all
+		}
+		n.left--
 		n.asked, n.next = true, r.tick+roomAskAgain
 		if !slices.Contains(n.whom, to) {
 			n.whom = append(n.whom, to)
@@ -77,7 +80,7 @@ func (r *room) asks(leader NodeID, others []NodeID) []ask {
 			bytes += n.cost()
 		}
 		open++
-		list = addAsk(list, to, want{Index: n.index, Body: n.body, Unproved: n.loose && !n.body.Large})
+		list = addAsk(list, to, want{Index: n.index, Body: n.body, Loose: n.loose})
 	}
 	return list
 }
@@ -103,9 +106,9 @@ func (n *roomNeed) cost() int64 {
 	return n.body.Length
 }
 
-// whom is the one whose turn it is.
-func whom(leader NodeID, others []NodeID, turn int) (NodeID, bool) {
-	n := len(others)
+// whom is the one whose turn it is, of so many.
+func whom(leader NodeID, others []NodeID, turn int) (to NodeID, n int) {
+	n = len(others)
 	if leader != 0 {
 		n++
 		for _, o := range others {
@@ -115,12 +118,12 @@ func whom(leader NodeID, others []NodeID, turn int) (NodeID, bool) {
 		}
 	}
 	if n == 0 {
-		return 0, false
+		return 0, 0
 	}
 	turn %= n
 	if leader != 0 {
 		if turn == 0 {
-			return leader, true
+			return leader, n
 		}
 		turn--
 	}
@@ -129,7 +132,7 @@ func whom(leader NodeID, others []NodeID, turn int) (NodeID, bool) {
 			continue
 		}
 		if turn == 0 {
-			return o, true
+			return o, n
 		}
 		turn--
 	}
