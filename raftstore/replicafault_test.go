@@ -57,29 +57,10 @@ func TestRulesCarryWeight(t *testing.T) {
 	}
 }
 
-// rules switches off what WEIDA_OFF names.
+// What WEIDA_OFF names is off.
 func init() {
-	for name, rule := range map[string]*bool{
-		"answersWait":      &off.answersWait,
-		"truncatedAnswers": &off.truncatedAnswers,
-		"hardWait":         &off.hardWait,
-		"gate":             &off.gate,
-		"incarnation":      &off.incarnation,
-		"firstEntry":       &off.firstEntry,
-		"commitOnly":       &off.commitOnly,
-		"handOver":         &off.handOver,
-		"known":            &off.known,
-		"decided":          &off.decided,
-		"yield":            &off.yield,
-		"goodbye":          &off.goodbye,
-		"forgetLeader":     &off.forgetLeader,
-		"quietEqual":       &off.quietEqual,
-		"tombstones":       &off.tombstones,
-		"bodyProof":        &off.bodyProof,
-		"installBodies":    &off.installBodies,
-		"installFlush":     &off.installFlush,
-	} {
-		*rule = os.Getenv("WEIDA_OFF") == name
+	if rule := os.Getenv("WEIDA_OFF"); rule != "" {
+		SwitchOff(rule)
 	}
 }
 

@@ -1,7 +1,7 @@
 package raftstore
 
-// SwitchOff stops applying a rule of replicas until restore is called, so that a test that looks from outside can show
-// that it would notice: nothing but tests calls it, and not while a host runs. It panics on a rule that it does not know.
+// SwitchOff stops applying a rule of replicas until restore is called, so that a test can show that it would notice:
+// nothing but tests calls it, and not while a host runs. It panics on a rule that it does not know.
 func SwitchOff(rule string) (restore func()) {
 	at, ok := map[string]*bool{
 		"answersWait":      &off.answersWait,
@@ -18,6 +18,10 @@ func SwitchOff(rule string) (restore func()) {
 		"installFlush":     &off.installFlush,
 		"handOver":         &off.handOver,
 		"decided":          &off.decided,
+		"known":            &off.known,
+		"yield":            &off.yield,
+		"goodbye":          &off.goodbye,
+		"commitOnly":       &off.commitOnly,
 	}[rule]
 	if !ok {
 		panic("bug: raftstore: no rule is called " + rule)
