@@ -33,6 +33,8 @@ type nodeFile struct {
 	// Seeds are the nodes that the cluster begins with, this one included: one, or three or more. None is a cluster of
 	// this node alone.
 	Seeds []seedEntry `yaml:"seeds,omitempty"`
+	// Number is that of a node that joins later, as `node add` prints it; one of the seeds has none here.
+	Number uint64 `yaml:"number,omitempty"`
 	// Trust is last, so that an entry can be written to the end of a file.
 	Trust []trustEntry `yaml:"trust"`
 	// Connectors lets this node run connectors.
@@ -253,8 +255,9 @@ func (n *nodeFile) seeds() error {
 			seen[value] = at
 		}
 	}
-	if len(n.Seeds) > 0 && !slices.ContainsFunc(n.Seeds, func(s seedEntry) bool { return s.Name == n.Name }) {
-		return fmt.Errorf("seeds: this node, %q, is not among them", n.Name)
+	if len(n.Seeds) > 0 && n.Number == 0 && !slices.ContainsFunc(n.Seeds, func(s seedEntry) bool { return s.Name == n.Name }) {
+		return fmt.Errorf("seeds: this node, %q, is not among them, and there is no `number` of one that joins later; "+
+			"`node add` prints it", n.Name)
 	}
 	return nil
 }

@@ -91,6 +91,9 @@ func TestSeeds(t *testing.T) {
 		{"no port", with(func(s *seedEntry) { s.Address = "h" }), "not of the form HOST:PORT"},
 		{"no name", with(func(s *seedEntry) { s.Name = "" }), "it has no name"},
 	} {
+		if err := (&nodeFile{Name: "n9", Seeds: three, Number: 77}).seeds(); err != nil {
+			t.Fatalf("one that joins later: %v", err)
+		}
 		err := (&nodeFile{Name: "n1", Seeds: row.seeds}).seeds()
 		if (err != nil) != (row.err != "") || err != nil && !strings.Contains(err.Error(), row.err) {
 			t.Errorf("%s: %v", row.name, err)

@@ -133,6 +133,9 @@ func (f nodeFlags) change(cmd *cobra.Command, verb control.Verb, name, path stri
 	} else if *f.dry {
 		result = "would be " + result
 	}
+	if err == nil && verb == control.NodeAdd && !asJSON && it.Metadata.UID != 0 {
+		result += fmt.Sprintf(", number %d", it.Metadata.UID)
+	}
 	if !r.tell(nodeKind, name, result, it, err) || err != nil {
 		return r.end(cmd.Context(), 1)
 	}
