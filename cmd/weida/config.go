@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -229,8 +228,8 @@ func loadContext(cmd *cobra.Command) (client.Options, error) {
 	return client.Options{Addrs: c.Addresses, Identity: id, Trust: endpoint.NewTrust(roles)}, nil
 }
 
-// seeds checks the seeds: a cluster of two is refused (T-37), and so is a list in which this node, or a node twice, is
-// missing what makes it one.
+// seeds checks the seeds: a cluster of two is refused (T-37), and so is a list in which a node stands twice, or lacks
+// what makes it one. Whether this node is among them is a matter of its key.
 func (n *nodeFile) seeds() error {
 	if len(n.Seeds) == 2 {
 		return errors.New("seeds: two nodes are no cluster: when one is away the other has no majority, so two are worse " +
@@ -254,10 +253,6 @@ func (n *nodeFile) seeds() error {
 			}
 			seen[value] = at
 		}
-	}
-	if len(n.Seeds) > 0 && n.Number == 0 && !slices.ContainsFunc(n.Seeds, func(s seedEntry) bool { return s.Name == n.Name }) {
-		return fmt.Errorf("seeds: this node, %q, is not among them, and there is no `number` of one that joins later; "+
-			"`node add` prints it", n.Name)
 	}
 	return nil
 }
