@@ -125,7 +125,8 @@ func (o pubOptions) validate() error {
 }
 
 func runPub(c *cobra.Command, o pubOptions) error {
-	if o.gate && o.replicas == 1 && (o.quick || len(o.queues)+len(o.bytes) > 0 || len(o.want) != len(pubWants) || o.inFlight != inFlight) {
+	other := o.quick || len(o.queues)+len(o.bytes) > 0 || len(o.want) != len(pubWants) || o.inFlight != inFlight
+	if o.gate && o.replicas == 1 && other {
 		return errors.New("--gate needs the rows and sizes that the targets are stated for; " +
 			"leave --quick, --queues, --bytes, --want and --in-flight out")
 	}

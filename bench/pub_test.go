@@ -24,7 +24,8 @@ func TestPub(t *testing.T) {
 	c.SetOut(&out)
 	c.SetErr(&bytes.Buffer{})
 	o := pubOptions{
-		dir: dir, output: "json", want: pubWants, inFlight: 32, connections: 2, queues: tiny.queues, bytes: tiny.bytes,
+		replicas: 1,
+		dir:      dir, output: "json", want: pubWants, inFlight: 32, connections: 2, queues: tiny.queues, bytes: tiny.bytes,
 	}
 	err := measurePub(c, o, tiny)
 	if err != nil && strings.Contains(err.Error(), "in memory") {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -32,9 +33,8 @@ type cluster struct {
 
 // table is the nodes of the registry, as clients and peers are to know them. It is never changed.
 type table struct {
-	version uint64
-	byID    map[raftstore.NodeID]NodeAddress
-	keys    map[endpoint.Fingerprint]raftstore.NodeID
+	byID map[raftstore.NodeID]NodeAddress
+	keys map[endpoint.Fingerprint]raftstore.NodeID
 }
 
 // newCluster finds this node's place among the seeds; nil without seeds.
@@ -110,6 +110,9 @@ func (c *cluster) meet(nodes []control.Node) error {
 			continue
 		}
 		p := peer.Node{ID: id, Fingerprint: key, Incarnation: n.Status.Incarnation}
+		if p.Disk, err = diskID(n.Status.Disk); err != nil {
+			return fmt.Errorf("node %q: %w", n.Metadata.Name, err)
+		}
 		if n.Spec.Address != "" {
 			p.Addresses = []string{n.Spec.Address}
 		}
@@ -124,6 +127,19 @@ func (c *cluster) meet(nodes []control.Node) error {
 	}
 	c.table.Store(t)
 	return nil
+}
+
+// diskID reads a disk's id as it was registered; none is zero. With it the links know a node whose directory was
+// emptied: it comes with its key and its number, and what it had voted and confirmed is gone.
+func diskID(text string) (id [16]byte, err error) {
+	if text == "" {
+		return id, nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("disk %q is no id of one", text)
+	}
+	return [16]byte(b), nil
 }
 
 func splitAddress(s string) (host string, port uint16, ok bool) {
@@ -141,7 +157,8 @@ func (c *cluster) follow(s *control.State) {
 	nodes := s.Nodes()
 	c.mu.Lock()
 	same := len(nodes) == 0 || slices.EqualFunc(nodes, c.nodes, func(a, b control.Node) bool {
-		return a.Metadata.UID == b.Metadata.UID && a.Spec == b.Spec
+		return a.Metadata.UID == b.Metadata.UID && a.Spec == b.Spec && a.Status.Disk == b.Status.Disk &&
+			a.Status.Incarnation == b.Status.Incarnation
 	})
 	c.nodes = nodes
 	c.mu.Unlock()

@@ -3,9 +3,7 @@ package broker
 import (
 	"context"
 	"crypto/sha256"
-	"net"
 	"reflect"
-	"strconv"
 	"sync"
 
 	"weida/broker/client"
@@ -140,21 +138,13 @@ func (c *connectors) deleted(uid uint64) bool {
 	return true
 }
 
-// asClient is how this node speaks to its cluster like a client: to itself first.
+// asClient is how this node speaks to its cluster like a client: by way of itself, with a key that is nowhere but in
+// this process.
 func (n *Node) asClient() client.Options {
-	roles := map[endpoint.Fingerprint]endpoint.Role{n.Fingerprint(): endpoint.RoleNode}
-	o := client.Options{Identity: n.c.Identity, Addrs: []string{n.Addr().String()}}
-	if n.cluster != nil {
-		t := n.cluster.table.Load()
-		for key, id := range t.keys {
-			roles[key] = endpoint.RoleNode
-			if a, ok := t.byID[id]; ok {
-				o.Addrs = append(o.Addrs, net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))))
-			}
-		}
+	return client.Options{
+		Identity: n.inner, Addrs: []string{n.Addr().String()}, Single: true,
+		Trust: endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{n.Fingerprint(): endpoint.RoleNode}),
 	}
-	o.Trust = endpoint.NewTrust(roles)
-	return o
 }
 
 // itself is the identity of what the nodes of a cluster do in queues: the same on all of them, and nobody's key.
@@ -166,7 +156,24 @@ func (n *Node) itself() endpoint.Fingerprint {
 	return sha256.Sum256(append([]byte("weida nodes\n"), of...))
 }
 
-// own lets this node be its own client.
-func (n *Node) own() map[endpoint.Fingerprint]endpoint.Role {
-	return map[endpoint.Fingerprint]endpoint.Role{n.Fingerprint(): endpoint.RoleNode}
+// trust is who may connect to this node: whom its file names, and itself.
+func (n *Node) trust() *endpoint.Trust {
+	return n.c.Trust.With(map[endpoint.Fingerprint]endpoint.Role{n.inner.Fingerprint(): endpoint.RoleClient})
+}
+
+// roleOf is what a client may do that is named by a node: who it is says the node, what it may do its file, or that it
+// is what nodes do themselves.
+func (n *Node) roleOf(key endpoint.Fingerprint) (endpoint.Role, bool) {
+	if key == n.itself() {
+		return endpoint.RoleClient, true
+	}
+	return n.c.Trust.Role(key)
+}
+
+// nameOf is who a key that connected stands for.
+func (n *Node) nameOf(key endpoint.Fingerprint) endpoint.Fingerprint {
+	if key == n.inner.Fingerprint() {
+		return n.itself()
+	}
+	return key
 }

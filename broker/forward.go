@@ -107,7 +107,7 @@ func (s *session) forwarded(f *wire.Forwarded) (*session, *wire.Error) {
 		return nil, &wire.Error{Code: wire.NotAllowed, Detail: "Only nodes forward; this key has the role " + string(s.role)}
 	}
 	key := endpoint.Fingerprint(f.Client)
-	role, ok := s.node.c.Trust.Role(key)
+	role, ok := s.node.roleOf(key)
 	if !ok || role == endpoint.RoleNode {
 		return nil, &wire.Error{Code: wire.NotAllowed, Detail: "The node that leads the queue does not trust this client"}
 	}

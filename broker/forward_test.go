@@ -264,7 +264,7 @@ func TestForwardedIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer asNode.Close()
-	p.line(asNode, &wire.OpenPeek{Queue: "far"}).end(wire.NotAllowed) // a node for itself, and no member
+	p.line(asNode, &wire.OpenPeek{Queue: "far"}).end(wire.NotAllowed) // a node for itself
 	node := [32]byte(p.node.Fingerprint())
 	p.line(asNode, &wire.Forwarded{Client: node}, &wire.OpenPeek{Queue: "far"}).end(wire.NotAllowed) // a node for a node
 }

@@ -108,13 +108,14 @@ func (c *controller) ControlGroup() (control.Group, error) {
 // ReconfigureControl implements control.LeaderRuntime.
 func (c *controller) ReconfigureControl(want []control.Replica) error {
 	if c.node.cluster == nil {
-		return errors.New("this node was started without seeds and is a cluster of its own; start it with seeds to add others")
+		return errors.New("this node was started without seeds and is a cluster of its own; start it with seeds to add " +
+			"others")
 	}
 	return pending(c.node.registry.group.Reconfigure(raftstore.Change{Members: members(want)}))
 }
 
-// handOver asks the groups that this node leads to be led by others, and waits a moment for that: who stops in order
-// makes nobody wait for an election (W-48).
+// handOver asks the groups that this node leads to be led by others, and waits a moment for that: who stops in
+// order makes nobody wait for an election (W-48).
 func (n *Node) handOver() {
 	if n.cluster == nil {
 		return

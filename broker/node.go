@@ -70,7 +70,8 @@ type Node struct {
 	host     *raftstore.Host
 	listener *endpoint.Listener
 	registry *registry
-	cluster  *cluster // nil without seeds
+	cluster  *cluster           // nil without seeds
+	inner    *endpoint.Identity // of this process, as a client of its own node
 	// hostStopped belongs to who opens and closes the node.
 	hostStopped bool
 	router      Router
@@ -128,7 +129,7 @@ func Open(c Config) (_ *Node, err error) {
 	n.openQueues()
 	n.registry.reconcile(control.NewReconciler(n.control, n.whoAmI()))
 	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
-		Addr: c.Listen, Identity: n.c.Identity, Trust: c.Trust.With(n.own()), Connections: connectionsMax,
+		Addr: c.Listen, Identity: n.c.Identity, Trust: n.trust(), Connections: connectionsMax,
 		OnRefused: n.turnedAway,
 		Nodes:     true, Peers: n.cluster.peers(),
 	})
@@ -181,6 +182,9 @@ func (n *Node) openStorage() error {
 		if n.c.Identity, err = endpoint.LoadOrCreateIdentity(n.c.files, n.c.Dir, "node"); err != nil {
 			return err
 		}
+	}
+	if n.inner, err = endpoint.NewIdentity("inner"); err != nil {
+		return err
 	}
 	if n.cluster, err = newCluster(n); err != nil {
 		return err

@@ -90,8 +90,8 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	return q, nil
 }
 
-// coming is closed when something has changed about a queue whose replica on this node is about to serve: who asks for it
-// is not sent away meanwhile, for the others would send it here. It is nil for any other queue.
+// coming is closed when something has changed about a queue whose replica on this node is about to serve: who asks for
+// it is not sent away meanwhile, for the others would send it here. It is nil for any other queue.
 func (n *Node) coming(name string) <-chan struct{} {
 	if n.cluster == nil {
 		return nil

@@ -108,7 +108,7 @@ func (n *Node) serve(ctx context.Context, conn *endpoint.Conn, g *guest) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{
 		node: n, conn: conn, bodies: new(endpoint.BodyStreams), onward: newOnward(n),
-		caller: caller{peer: conn.Peer(), role: conn.Role(), brake: &g.brake},
+		caller: caller{peer: n.nameOf(conn.Peer()), role: conn.Role(), brake: &g.brake},
 	}
 	var streams, bodies sync.WaitGroup
 	bodies.Go(func() { s.bodies.Serve(ctx, conn) })
@@ -186,9 +186,7 @@ func (s *session) first(r *wire.Reader) (as *session, f wire.Frame, refused *wir
 		f, err = r.Next()
 	default:
 		if s.role == endpoint.RoleNode {
-			if as, refused = s.asItself(); refused != nil {
-				return nil, nil, refused
-			}
+			return nil, nil, &wire.Error{Code: wire.NotAllowed, Detail: "A node asks only what it forwards for a client"}
 		}
 	}
 	switch {
@@ -198,21 +196,6 @@ func (s *session) first(r *wire.Reader) (as *session, f wire.Frame, refused *wir
 		return nil, nil, readError(err)
 	}
 	return as, f, nil
-}
-
-// asItself is a session of what a node of the cluster does for itself: its connectors.
-func (s *session) asItself() (*session, *wire.Error) {
-	n := s.node
-	if s.peer != n.Fingerprint() && !n.router.Member(s.peer) {
-		return nil, &wire.Error{
-			Code: wire.NotAllowed, Detail: "A node that is no member of the cluster asks only what it forwards for a client",
-		}
-	}
-	key := n.itself()
-	n.mu.Lock()
-	g := n.guestUnder(key)
-	n.mu.Unlock()
-	return &session{n, s.conn, s.bodies, s.onward, caller{peer: key, role: endpoint.RoleClient, brake: &g.brake}}, nil
 }
 
 func (s *session) dispatch(ctx context.Context, stream *quic.Stream, r *wire.Reader, f wire.Frame) {

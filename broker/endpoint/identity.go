@@ -149,10 +149,32 @@ func loadCertificate(files fsync.FS, dir, name string, key ed25519.PrivateKey) (
 	if pub, ok := leaf.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
 		return nil, &KeyError{path, "it is the certificate of another key; remove it and it is made again"}
 	}
+	return identityOf(key, leaf), nil
+}
+
+func identityOf(key ed25519.PrivateKey, leaf *x509.Certificate) *Identity {
 	return &Identity{
-		cert:        tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: crypto.Signer(key), Leaf: leaf},
+		cert:        tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: crypto.Signer(key), Leaf: leaf},
 		fingerprint: fingerprintOf(leaf),
-	}, nil
+	}
+}
+
+// NewIdentity makes an identity that is nowhere but in memory, and ends with the process.
+func NewIdentity(name string) (*Identity, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	b, err := createCertificate(key, name)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return identityOf(key, leaf), nil
 }
 
 // derive makes a secret of the identity for one purpose: the same at every start, and nobody else's.
