@@ -278,9 +278,19 @@ func (f *snapshotFile) WriteTo(w io.Writer) (int64, error) {
 	return f.b.WriteTo(w)
 }
 
-func (f *snapshotFile) uint() (uint64, error) {
-	v, err := binary.ReadUvarint(f.b)
-	return v, short(err)
+func (f *snapshotFile) uint() (v uint64, err error) {
+	for shift := 0; ; shift += 7 {
+		c, err := f.b.ReadByte()
+		switch {
+		case err != nil:
+			return 0, short(err)
+		case shift == 63 && c > 1:
+			return 0, fmt.Errorf("%w: a number is too large", errSnapshotFile)
+		}
+		if v |= uint64(c&0x7f) << shift; c < 0x80 {
+			return v, nil
+		}
+	}
 }
 
 func (f *snapshotFile) count() (int, error) {

@@ -158,6 +158,7 @@ func TestSnapshotFileGolden(t *testing.T) {
 func FuzzSnapshotFile(f *testing.F) {
 	f.Add(encodeSnapshot(f, sampleHead(), sampleHolder()))
 	f.Add(encodeSnapshot(f, snapshotHead{Empty: true}, nil))
+	f.Add([]byte("weida/rs\x01\x01\x80\x80\x80\xc0\xc0\xc0\xc0\xc0\xc00")) // a number of more than 64 bits
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if err := readAll(b); err != nil && !errors.Is(err, errSnapshotFile) {
 			t.Fatal(err)
