@@ -75,9 +75,12 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	q.consumers[c.id] = c
 	q.mu.Unlock()
 	err := c.attach(ctx, open.Credit)
-	if err != nil {
+	switch {
+	case notLeading(err):
+		s.refuse(stream, s.passed(ctx, q))
+	case err != nil:
 		s.refuse(stream, s.told(q, err))
-	} else {
+	default:
 		s.refuse(stream, c.run(ctx, cancel, stream, r))
 	}
 	cancel()

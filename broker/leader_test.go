@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -396,4 +397,71 @@ func TestFindLeader(t *testing.T) {
 			t.Errorf("led by a node without an address: %v", err)
 		}
 	})
+}
+
+// What meets the beginning of an election is not done, and told who leads as soon as that is known: that nobody does at
+// that moment is no want of a quorum (T-51).
+func TestAskedInAnElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, 3)
+		d.node.router = town{2: second}
+		d.leads(5)
+		d.full = &raftstore.NotLeaderError{Group: 9, Term: 6}
+		ch := make(chan *wire.Error, 1)
+		s := &session{node: d.node}
+		ask := func() {
+			_, err := s.ask(t.Context(), d.q, queue.Command{Kind: queue.Register, Producer: "p", Session: 1})
+			ch <- err
+		}
+		d.follows(6, 0)
+		go ask()
+		synctest.Wait()
+		if len(ch) > 0 {
+			t.Fatalf("answered before anybody leads: %v", <-ch)
+		}
+		d.follows(7, 2)
+		if err := <-ch; err == nil || err.To == nil || err.To.Term != 7 {
+			t.Errorf("led elsewhere now: %v", err)
+		}
+		d.follows(8, 0)
+		go ask()
+		synctest.Wait()
+		d.leads(9)
+		if err := <-ch; err == nil || err.Code != wire.LeaderChanged {
+			t.Errorf("led here again: %v", err)
+		}
+	})
+}
+
+// Whoever names a queue while a node learns that it was deleted, and made again, gets the new one (T-19).
+func TestFindWhatWasMadeAgain(t *testing.T) {
+	r := newRig(t, nil)
+	fresh := r.node.lookup("demo")
+	old := newNodeQueue("demo", fresh.id-1, control.QueueSpec{}, r.node.c.Log, func(uint64) {})
+	old.admit()
+	put := func(q *nodeQueue) {
+		r.node.queuesMu.Lock()
+		r.node.queues["demo"] = q
+		r.node.queuesMu.Unlock()
+	}
+	put(old)
+	found := make(chan *wire.Error, 1)
+	go func() {
+		q, _, err := (&session{node: r.node}).find(r.ctx, "demo")
+		if err == nil && q != fresh {
+			t.Errorf("queue %d", q.id)
+		}
+		found <- err
+	}()
+	for waits := false; !waits; { // for the old one's leader
+		old.mu.Lock()
+		waits = old.turned != nil
+		old.mu.Unlock()
+		runtime.Gosched()
+	}
+	put(fresh)
+	close(old.gone)
+	if err := <-found; err != nil {
+		t.Error(err)
+	}
 }

@@ -56,6 +56,20 @@ func (a NodeAddress) redirect(name string, term raftstore.Term) *wire.Error {
 func (s *session) find(ctx context.Context, name string) (*nodeQueue, *reign, *wire.Error) {
 	late := time.NewTimer(leaderPatience)
 	defer late.Stop()
+	for {
+		q, refused := s.here(ctx, name, late.C)
+		if refused != nil {
+			return nil, nil, refused
+		}
+		r, refused := s.led(ctx, q, late.C)
+		if r != nil || !s.madeAgain(q) {
+			return q, r, refused
+		}
+	}
+}
+
+// here is the queue of a name, once its replica on this node is open.
+func (s *session) here(ctx context.Context, name string, late <-chan time.Time) (*nodeQueue, *wire.Error) {
 	q, refused := s.queue(name)
 	for refused != nil {
 		coming := s.node.coming(name)
@@ -64,39 +78,65 @@ func (s *session) find(ctx context.Context, name string) (*nodeQueue, *reign, *w
 		}
 		select {
 		case <-coming:
-		case <-late.C:
-			return nil, nil, refused
+		case <-late:
+			return nil, refused
 		case <-ctx.Done():
-			return nil, nil, stopping()
+			return nil, stopping()
 		}
 		q, refused = s.queue(name)
 	}
 	if refused != nil {
 		if at, ok := s.node.router.Queue(name); ok {
-			return nil, nil, at.redirect(name, 0)
+			return nil, at.redirect(name, 0)
 		}
-		return nil, nil, refused
+		return nil, refused
 	}
+	return q, nil
+}
+
+// led is the reign of a queue on this node, or why there is none.
+func (s *session) led(ctx context.Context, q *nodeQueue, late <-chan time.Time) (*reign, *wire.Error) {
 	for {
 		l := q.leadership()
 		switch {
 		case l.reign != nil:
-			return q, l.reign, nil
+			return l.reign, nil
 		case l.leader.Node != 0:
 			if at, ok := s.node.router.Node(l.leader.Node); ok {
-				return nil, nil, at.redirect(name, l.term)
+				return nil, at.redirect(q.name, l.term)
 			}
 		}
 		select {
 		case <-l.changed:
-		case <-late.C:
-			return nil, nil, noQuorum(l)
+		case <-late:
+			return nil, noQuorum(l)
 		case <-q.gone:
-			return nil, nil, s.node.gone(q)
+			return nil, s.node.gone(q)
 		case <-ctx.Done():
-			return nil, nil, stopping()
+			return nil, stopping()
 		}
 	}
+}
+
+// madeAgain says that a queue was closed here because it was deleted, and that there is another one of its name by now.
+// A node that was down learns of both at once, and whoever names the queue means the new one.
+func (s *session) madeAgain(q *nodeQueue) bool {
+	select {
+	case <-q.gone:
+	default:
+		return false
+	}
+	c, ok := s.node.registry.queue(q.name)
+	return ok && c.Metadata.UID != uint64(q.id) && c.Metadata.DeletionTimestamp == 0 && s.node.lookup(q.name) != q
+}
+
+// passed is told whoever asked for something that was not done because the leadership ended: who leads now, as soon as
+// that is known. Right after an election began nobody is known, which is no want of a quorum yet.
+func (s *session) passed(ctx context.Context, q *nodeQueue) *wire.Error {
+	if _, _, refused := s.find(ctx, q.name); refused != nil {
+		return refused
+	}
+	return &wire.Error{Code: wire.LeaderChanged, Detail: "This node leads it again"}
 }
 
 // noQuorum says that nobody is there to serve a queue.
@@ -159,7 +199,7 @@ func (n *Node) closedHere(err error) bool {
 func (s *session) ask(ctx context.Context, q *nodeQueue, c queue.Command) (queue.Effect, *wire.Error) {
 	e, err := q.ask(ctx, c)
 	if err != nil && err.Code == wire.LedElsewhere && err.To == nil {
-		err = s.node.away(q)
+		err = s.passed(ctx, q)
 	}
 	return e, err
 }
