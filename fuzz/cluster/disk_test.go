@@ -22,7 +22,8 @@ type keptKey struct {
 
 type bodyKey struct{ term, seq uint64 }
 
-// holdings reads a group's files. A node that has nothing of the group holds nothing.
+// holdings reads a group's files. A node that has nothing of the group holds nothing, and what a kill tore off is not
+// there either.
 func holdings(dir string, group uint64) (kept, error) {
 	in, err := wal.InspectStore(fsync.OS(), dir)
 	if err != nil {
@@ -51,8 +52,6 @@ func holdings(dir string, group uint64) (kept, error) {
 		case "commit record":
 			digest, _ := f["digest"].(string)
 			named[keptKey{digest, term}] = bodyKey{number("ref term"), number("ref seq")}
-		case "damage":
-			return fmt.Errorf("damage in %s at %d: %v", l.File, l.Pos, f["cause"])
 		}
 		return nil
 	})
@@ -67,6 +66,15 @@ func holdings(dir string, group uint64) (kept, error) {
 // disks counts on the disks of stopped nodes what the evidence of every confirmed message says.
 func (r *rig) disks(l *ledger, group uint64) {
 	r.t.Helper()
+	for _, why := range r.short(l, group) {
+		r.t.Error(why)
+	}
+	r.t.Logf("queue %s: %d messages counted on %d disks", l.queue, len(l.confirmed()), len(r.nodes))
+}
+
+// short says of which messages fewer disks than their evidence says hold body and commit record.
+func (r *rig) short(l *ledger, group uint64) (list []string) {
+	r.t.Helper()
 	var all []kept
 	for _, x := range r.nodes {
 		if x.Alive() {
@@ -78,9 +86,7 @@ func (r *rig) disks(l *ledger, group uint64) {
 		}
 		all = append(all, k)
 	}
-	list := l.confirmed()
-	short := 0
-	for _, m := range list {
+	for _, m := range l.confirmed() {
 		sum := xxh3.Hash128(l.body(m)).Bytes()
 		key, n := keptKey{fmt.Sprintf("%x", sum[:]), m.term}, uint32(0)
 		for _, k := range all {
@@ -88,13 +94,10 @@ func (r *rig) disks(l *ledger, group uint64) {
 				n++
 			}
 		}
-		if n >= m.result.Evidence.Replicas {
-			continue
-		}
-		if short++; short <= wrongMax {
-			r.t.Errorf("queue %s: %v has evidence %v, and %d disks hold body and commit record", l.queue, m,
-				m.result.Evidence, n)
+		if n < m.result.Evidence.Replicas {
+			list = append(list, fmt.Sprintf("queue %s: %v has evidence %v, and %d disks hold body and commit record",
+				l.queue, m, m.result.Evidence, n))
 		}
 	}
-	r.t.Logf("queue %s: %d messages counted on %d disks", l.queue, len(list), len(all))
+	return list
 }

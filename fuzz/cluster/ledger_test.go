@@ -163,6 +163,14 @@ func (l *ledger) delivered(d *client.Delivery, body []byte) *message {
 	return m
 }
 
+// accepts notes that a message's settle is sent.
+func (l *ledger) accepts(m *message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.asked = true
+	l.tell()
+}
+
 // settled notes what came of a settle.
 func (l *ledger) settled(m *message, confirmed bool) {
 	l.mu.Lock()
@@ -171,8 +179,8 @@ func (l *ledger) settled(m *message, confirmed bool) {
 	l.tell()
 }
 
-// tally counts messages: sent, answered, confirmed in the queue, settled.
-type tally struct{ sent, answered, confirmed, settled int }
+// tally counts messages: sent, answered, confirmed in the queue, accepted by a consumer, and that confirmed.
+type tally struct{ sent, answered, confirmed, accepted, settled int }
 
 func (l *ledger) tally() (c tally, moved <-chan struct{}) {
 	l.mu.Lock()
@@ -185,6 +193,9 @@ func (l *ledger) tally() (c tally, moved <-chan struct{}) {
 			}
 			if m.result.Committed {
 				c.confirmed++
+			}
+			if m.asked {
+				c.accepted++
 			}
 			if m.settled {
 				c.settled++

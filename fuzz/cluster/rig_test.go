@@ -20,10 +20,10 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const patience = 5 * time.Minute
+var patience = time.Duration(count(2, 20)) * time.Minute
 
-// binary is built once for all tests.
-var binary string
+// weida is built once for all tests.
+var weida string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -31,7 +31,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "weida-cluster")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }() // what is left is in the system's own place for it
-		binary, err = process.Build(dir)
+		weida, err = process.Build(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -93,7 +93,7 @@ func newRig(t *testing.T, n int) *rig {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = said.Close() }) // for people to read
-		x.Node = process.New(binary, filepath.Join(r.dir, x.name+".yaml"), said)
+		x.Node = process.New(weida, filepath.Join(r.dir, x.name+".yaml"), said)
 		r.nodes = append(r.nodes, x)
 	}
 	r.trust = endpoint.NewTrust(keys)

@@ -110,9 +110,7 @@ func (k *consuming) consume(ctx context.Context, c *client.Client) error {
 
 // accept settles a delivery; one whose connection was lost comes again.
 func (k *consuming) accept(d *client.Delivery, m *message) error {
-	k.l.mu.Lock()
-	m.asked = true
-	k.l.mu.Unlock()
+	k.l.accepts(m)
 	err := d.Accept(k.r.ctx)
 	var coded *wire.Error
 	if errors.As(err, &coded) && coded.Code == wire.StaleSettle {
@@ -162,6 +160,7 @@ func (r *rig) background(what ...func(context.Context)) (stop func()) {
 // await waits until a ledger's tally is as wanted, or something is wrong.
 func (r *rig) await(l *ledger, what string, so func(tally) bool) {
 	r.t.Helper()
+	late := time.After(time.Minute)
 	for {
 		c, moved := l.tally()
 		l.mu.Lock()
@@ -172,9 +171,11 @@ func (r *rig) await(l *ledger, what string, so func(tally) bool) {
 		}
 		select {
 		case <-moved:
+			continue
+		case <-late:
 		case <-r.ctx.Done():
-			r.t.Fatalf("queue %s: waited for %s in vain: %+v", l.queue, what, c)
 		}
+		r.t.Fatalf("queue %s: waited in vain until %s: %+v", l.queue, what, c)
 	}
 }
 
