@@ -18,6 +18,8 @@ const (
 	callCommand = 1
 	// callAsk is what one node's HTTP side asks another's; answerNode has the content.
 	callAsk = 2
+	// callJoin asks as which replica the caller learns the control log; the answer is 8 bytes.
+	callJoin = 3
 )
 
 // callAnswer is how a command ended.
@@ -39,6 +41,8 @@ func (c *cluster) serve(ctx context.Context, from raftstore.NodeID, request []by
 			return nil, err
 		}
 		return json.Marshal(c.command(ctx, content))
+	case callJoin:
+		return c.replicaFor(from), nil
 	case callAsk:
 		return c.node.answerNode(ctx, content)
 	default:

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,7 +25,11 @@ type cluster struct {
 	number raftstore.NodeID
 	birth  control.Birth
 	links  *peer.Links
-	table  atomic.Pointer[table]
+	// founder says that the cluster began with this node; self is its replica of the control log.
+	founder bool
+	self    raftstore.ReplicaID
+	started bool // the links are; of who opens the node
+	table   atomic.Pointer[table]
 
 	mu      sync.Mutex
 	nodes   []control.Node // guarded by mu; as the registry had them last
@@ -56,7 +61,7 @@ func newCluster(n *Node) (*cluster, error) {
 			return nil, fmt.Errorf("the node file says number %d, and this node's key has number %d among the seeds; "+
 				"a node that the cluster begins with needs no number", uint64(c.number), m.Number)
 		}
-		c.number = raftstore.NodeID(m.Number)
+		c.number, c.founder, c.self = raftstore.NodeID(m.Number), true, raftstore.ReplicaID(m.Number)
 	}
 	if c.number == 0 {
 		return nil, fmt.Errorf("this node's key %s is none of the seeds, and the node file has no number; "+
@@ -181,10 +186,11 @@ func (c *cluster) follow(s *control.State) {
 func (c *cluster) openControl() error {
 	n := c.node
 	n.registry.away, n.registry.meet = c.away, c.follow
-	_, err := n.host.OpenReplica(controlGroup, n.registry, raftstore.ReplicaOptions{
-		Self:    raftstore.ReplicaID(c.number),
-		Genesis: &raftstore.Genesis{Term: 1, Index: control.GenesisIndex, Members: c.members()},
-	})
+	g := &raftstore.Genesis{Term: 1, Index: control.GenesisIndex, Members: c.members()}
+	if !c.founder {
+		g.Members = nil // it learns
+	}
+	_, err := n.host.OpenReplica(controlGroup, n.registry, raftstore.ReplicaOptions{Self: c.self, Genesis: g})
 	if err != nil {
 		return fmt.Errorf("control log: %w", err)
 	}
@@ -244,7 +250,7 @@ func (c *cluster) advertised() (address, adminAddress string) {
 	me := c.node.c.Identity.Fingerprint().String()
 	for i, m := range c.birth.Members {
 		if m.Node == me {
-			return c.birth.Seed(i).Address, c.birth.Seed(i).Admin
+			return c.birth.Seed(i).Address, cmp.Or(c.birth.Seed(i).Admin, c.node.c.Admin)
 		}
 	}
 	if c.node.c.Advertise != "" {
@@ -275,7 +281,9 @@ func (c *cluster) start() {
 	if c == nil {
 		return
 	}
-	c.links.Start(c.node.listener, c.node.host)
+	if !c.started {
+		c.links.Start(c.node.listener, c.node.host)
+	}
 	c.node.control.work.Go(c.found)
 }
 

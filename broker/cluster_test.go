@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"weida/broker/endpoint"
 	"weida/broker/wire"
 	"weida/fsync"
+	"weida/raftstore"
 )
 
 // patience bounds a hang and decides nothing else.
@@ -259,5 +261,63 @@ func TestFactorChanges(t *testing.T) {
 		if want := fmt.Sprintf("message %d", i); b != want {
 			t.Fatalf("message %d is %q", i, b)
 		}
+	}
+}
+
+// A fourth node joins three: it is added, comes, learns the control log, and takes queues; it starts again by itself.
+func TestNodeJoins(t *testing.T) {
+	r := newCluster(t, 3)
+	id := r.identity("n4")
+	addr := freeAddr(t)
+	res, err := r.any().Mutate(r.ctx, control.Mutation{
+		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4",
+		Node: &control.NodeSpec{Fingerprint: id.Fingerprint().String(), Address: addr},
+	})
+	if err != nil || res.Err != nil {
+		t.Fatal(err, res.Err)
+	}
+	c := r.configs[0]
+	c.Dir, c.Listen, c.Identity, c.Name = filepath.Join(r.dir, "data-n4"), addr, id, "n4"
+	c.Number, c.Wait, c.Log, c.Advertise = raftstore.NodeID(res.Node.Number()), r.ctx, logger(t, "n4"), addr
+	r.configs, r.nodes = append(r.configs, c), append(r.nodes, nil)
+	r.start(3)
+	r.trust = r.trust.With(map[endpoint.Fingerprint]endpoint.Role{id.Fingerprint(): endpoint.RoleNode})
+	r.make("there", control.QueueSpec{Placement: control.PlacementSpec{Nodes: []string{"n4"}}})
+	r.make("three", control.QueueSpec{
+		Replicas: 3, Placement: control.PlacementSpec{Nodes: []string{"n4", "n1", "n2"}, PreferredLeader: "n4"},
+	})
+	publish := func(queue string, want wire.Evidence) {
+		t.Helper()
+		p, err := r.client().Producer(r.ctx, queue, client.ProducerOptions{Want: wire.Want(want)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := p.Publish(r.ctx, client.Message{Bytes: []byte("hello")})
+		if err != nil || res.Outcome != client.OK || res.Evidence != want {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	publish("there", wire.Stored(wire.Flushed))
+	publish("three", wire.Replicated(3, wire.Flushed))
+	r.stop(3)
+	r.start(3)
+	publish("there", wire.Stored(wire.Flushed))
+	publish("three", wire.Replicated(3, wire.Flushed))
+}
+
+// A node that nobody has added is not let in, and says so when it gives up.
+func TestStrangerDoesNotJoin(t *testing.T) {
+	r := newCluster(t, 3)
+	c := r.configs[0]
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+	defer cancel()
+	c.Dir, c.Listen, c.Identity = filepath.Join(r.dir, "data-n4"), freeAddr(t), r.identity("n4")
+	c.Name, c.Number, c.Wait = "n4", 4711, ctx
+	n, err := broker.Open(c)
+	if err == nil {
+		t.Fatal("it came in", n.Close())
+	}
+	if !strings.Contains(err.Error(), "has not let this node in") {
+		t.Error(err)
 	}
 }

@@ -33,6 +33,8 @@ const (
 	leaderPatience = 5 * time.Second
 	// leaderAgain is how long a change waits to ask again who leads the control group, if nothing is heard of it.
 	leaderAgain = 250 * time.Millisecond
+	// joinTell is how often a node that joins says that it waits.
+	joinTell = 10 * time.Second
 	// commitPatience is how long a change of the registry may take to be committed, before it is called indeterminate.
 	commitPatience = 10 * time.Second
 	// wantPatience is how long a message that is committed waits for the replicas it wants, unless it says so itself.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,8 @@ type Config struct {
 	RaftStreams int
 	// Number is that of a node which joins a cluster, as it was given by the cluster; the seeds need none.
 	Number raftstore.NodeID
+	// Wait ends the wait of a node that joins and is not let in; nil waits for ever.
+	Wait context.Context
 	// Advertise is the host:port by which others reach this node, if it is no seed and Listen is not.
 	Advertise string
 	// Connectors is the directory in which the files of file connectors lie; "" runs no connectors on this node.
@@ -117,9 +120,15 @@ func Open(c Config) (_ *Node, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStorage())
+			if n.listener != nil {
+				err = errors.Join(err, n.listener.Close())
+			}
 		}
 	}()
 	if err := n.openStorage(); err != nil {
+		return nil, err
+	}
+	if err := n.cluster.join(); err != nil {
 		return nil, err
 	}
 	if err := n.openControl(); err != nil {
@@ -128,12 +137,7 @@ func Open(c Config) (_ *Node, err error) {
 	n.control = newController(n)
 	n.openQueues()
 	n.registry.reconcile(control.NewReconciler(n.control, n.whoAmI()))
-	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
-		Addr: c.Listen, Identity: n.c.Identity, Trust: n.trust(), Connections: connectionsMax,
-		OnRefused: n.turnedAway,
-		Nodes:     true, Peers: n.cluster.peers(),
-	})
-	if err != nil {
+	if err := n.listen(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -141,7 +145,7 @@ func Open(c Config) (_ *Node, err error) {
 	n.work, n.stopWork = context.WithCancel(ctx)
 	if err := n.listenAdmin(); err != nil { // it asks whether the node stops as soon as it listens
 		cancel()
-		return nil, errors.Join(err, n.listener.Close())
+		return nil, err
 	}
 	n.cluster.start()
 	n.served.Go(func() { n.accept(ctx) })
@@ -172,7 +176,7 @@ func (n *Node) openStorage() error {
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
 		wal.Options{
 			Flusher: n.flusher, Boot: segment.Boot(boot),
-			Keep: n.c.Keep, Event: n.walEvent,
+			Keep: append(slices.Clone(n.c.Keep), joinedFile), Event: n.walEvent,
 		})
 	if err != nil {
 		return err

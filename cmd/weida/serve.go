@@ -66,6 +66,7 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 	n, err := broker.Open(broker.Config{
 		Dir: data, Listen: f.Listen, Trust: trust, MessageMax: f.MessageMax, Keep: []string{"pid"},
 		Name: f.Name, Admin: f.Admin, Version: buildVersion(), Seeds: f.cluster(), Number: raftstore.NodeID(f.Number),
+		Wait:       ctx,
 		Connectors: f.connectors(config),
 		Log:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})

@@ -1,0 +1,153 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"weida/broker/control"
+	"weida/broker/endpoint"
+	"weida/broker/wire"
+	"weida/fsync"
+	"weida/raftstore"
+)
+
+// This file is how a node comes into a cluster that it did not begin with. The cluster knows its key and its number, for
+// an operator has added it. It says that it is there, is made a learner of the control log, and asks as which replica;
+// that it keeps in a file, so that it starts again without anybody's help (X-6).
+
+// joinedFile holds the id of a joined node's replica of the control log: 8 bytes, big-endian.
+const joinedFile = "joined"
+
+// join finds out as which replica this node has the control log, if the cluster did not begin with it. That may take as
+// long as nobody lets it in; Config.Wait ends it.
+func (c *cluster) join() error {
+	if c == nil || c.founder {
+		return nil
+	}
+	n := c.node
+	path := n.c.Dir + "/" + joinedFile
+	b, err := fsync.ReadFile(n.c.files, path, 64)
+	switch {
+	case err == nil && len(b) == 8:
+		c.self = raftstore.ReplicaID(binary.BigEndian.Uint64(b))
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s has %d bytes and not 8: it is damaged; nothing was changed; remove it, and the node asks the "+
+			"cluster again", path, len(b))
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := n.listen(); err != nil {
+		return err
+	}
+	c.links.Start(n.listener, n.host)
+	c.started = true
+	ctx, cancel := context.WithCancel(n.c.waiting())
+	met := make(chan struct{})
+	go func() {
+		defer close(met)
+		n.acceptPeers(ctx)
+	}()
+	c.self, err = c.askToJoin(ctx)
+	cancel()
+	<-met
+	if err != nil {
+		return err
+	}
+	return fsync.WriteFileAtomic(n.c.files, n.c.Dir, joinedFile, binary.BigEndian.AppendUint64(nil, uint64(c.self)))
+}
+
+// acceptPeers serves other nodes alone, until ctx ends.
+func (n *Node) acceptPeers(ctx context.Context) {
+	for {
+		conn, err := n.listener.Accept(ctx)
+		if err != nil {
+			return
+		}
+		if !n.cluster.takes(conn) {
+			conn.Refuse(uint64(wire.NotReady), "This node is joining its cluster")
+		}
+	}
+}
+
+// askToJoin tells the seeds that this node is there, until one of them says as which replica.
+func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
+	n := c.node
+	who := n.whoAmI()
+	came := control.Command{Register: &control.Register{
+		NodeSpec: control.NodeSpec{Fingerprint: who.Node, Address: who.Address, Admin: who.Admin}, Name: who.Name,
+		Disk: who.Disk, Incarnation: who.Incarnation, At: time.Now().UnixMilli(),
+	}}.Append(nil)
+	var told time.Time
+	for {
+		var last error
+		for _, m := range c.birth.Members {
+			if ctx.Err() != nil {
+				break
+			}
+			node := raftstore.NodeID(m.Number)
+			res, err := c.away(ctx, node, came)
+			if err == nil && res.Err != nil {
+				err = res.Err
+			}
+			if err != nil && !errors.Is(err, errNotLeading) {
+				last = err
+			}
+			b, err := c.links.Call(ctx, node, []byte{callJoin})
+			if err == nil && len(b) == 8 {
+				if id := binary.BigEndian.Uint64(b); id != 0 {
+					return raftstore.ReplicaID(id), nil
+				}
+			}
+		}
+		if time.Since(told) > joinTell {
+			told = time.Now()
+			n.c.Log.Info("waiting to be let into the cluster", "number", uint64(c.number), "key", who.Node, "last", last)
+		}
+		select {
+		case <-time.After(leaderAgain):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("the cluster has not let this node in: %w; its number is %d and its key %s; `weida node add` "+
+				"on the cluster makes it known", context.Cause(ctx), uint64(c.number), who.Node)
+		}
+	}
+}
+
+// replicaFor is the id of a node's replica of the control log, 0 before it has one.
+func (c *cluster) replicaFor(node raftstore.NodeID) []byte {
+	r := c.node.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := uint64(0)
+	for _, p := range r.state.Cluster().Replicas {
+		if p.Number == uint64(node) && p.Lost == "" {
+			id = p.Replica
+		}
+	}
+	return binary.BigEndian.AppendUint64(nil, id)
+}
+
+// waiting ends the wait of a node that joins.
+func (c *Config) waiting() context.Context {
+	if c.Wait == nil {
+		return context.Background()
+	}
+	return c.Wait
+}
+
+// listen opens the node's UDP port, once.
+func (n *Node) listen() (err error) {
+	if n.listener != nil {
+		return nil
+	}
+	n.listener, err = endpoint.Listen(endpoint.ListenOptions{
+		Addr: n.c.Listen, Identity: n.c.Identity, Trust: n.trust(), Connections: connectionsMax,
+		OnRefused: n.turnedAway,
+		Nodes:     true, Peers: n.cluster.peers(),
+	})
+	return err
+}
