@@ -22,6 +22,7 @@ type network struct {
 	streamCuts         int // of a thousand transfers so many are cut
 	spoiled            int // of a thousand bodies so many have other bytes
 	stale              bool
+	lose               func(from, to *node, kind string) bool // a scene loses what it says
 	packets            uint64
 }
 
@@ -143,8 +144,8 @@ func (w *network) heal() {
 }
 
 // send carries one packet: deliver is called when it arrives, if it does.
-func (w *network) send(from, to *node, deliver func()) {
-	if !w.passes(from, to) && !w.stale {
+func (w *network) send(from, to *node, kind string, deliver func()) {
+	if !w.passes(from, to) && !w.stale || w.lose != nil && w.lose(from, to, kind) {
 		return
 	}
 	w.packets++
@@ -155,13 +156,13 @@ func (w *network) send(from, to *node, deliver func()) {
 	if w.c.rng.IntN(1000) < w.late {
 		d = w.c.between(millisecond, 400*millisecond)
 	}
-	l, epoch := w.link(from.id, to.id), w.link(from.id, to.id).epoch
-	arrive := func() {
-		if w.stale && to.up || w.passes(from, to) && l.epoch == epoch {
+	l, epoch, life := w.link(from.id, to.id), w.link(from.id, to.id).epoch, to.life
+	w.c.after(d, func() { // the sender may be dead by now
+		arrives := to.life == life && l.epoch == epoch && !w.cut[[2]raftstore.NodeID{from.id, to.id}]
+		if w.stale && to.up || arrives {
 			to.alive(0, deliver)
 		}
-	}
-	w.c.after(d, arrive)
+	})
 }
 
 // twice says whether a packet arrives a second time.
@@ -185,9 +186,9 @@ func (n *node) Raft(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
 	to := n.node(id)
 	for range n.net.twice() {
 		list := copyFrames(frames)
-		n.net.send(n, to, func() {
+		n.net.send(n, to, "raft", func() {
 			if refused := to.host.ReceiveRaft(n.id, list); len(refused) > 0 {
-				n.net.send(to, n, func() {
+				n.net.send(to, n, "refusal", func() {
 					n.host.ReceiveRefusals(to.id, refused)
 					n.wake()
 				})
@@ -200,7 +201,7 @@ func (n *node) Raft(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
 // Beat implements raftstore.Transport.
 func (n *node) Beat(id raftstore.NodeID, data []byte) {
 	to, data := n.node(id), bytes.Clone(data)
-	n.net.send(n, to, func() {
+	n.net.send(n, to, "beat", func() {
 		to.host.ReceiveBeat(n.id, data)
 		to.wake()
 	})
@@ -212,7 +213,7 @@ func (n *node) Payload(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
 	for range n.net.twice() {
 		list := copyFrames(frames)
 		n.net.spoil(list)
-		n.net.send(n, to, func() {
+		n.net.send(n, to, "payload", func() {
 			to.host.ReceivePayload(n.id, list)
 			to.wake()
 		})
