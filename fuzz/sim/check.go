@@ -191,6 +191,9 @@ func (k *checker) published(d *desk, l *ledger, i raftstore.Index, it *raftstore
 
 // moved looks at what a leader says of its replicas, now and then.
 func (k *checker) moved(d *desk, m *raftstore.Marks) {
+	if d.role != raftstore.LeaderRole && m.Held[0] != 0 {
+		k.fail("Q8 %v g%d does not lead, and says of entry %d that it is held", d.node, d.g.id, m.Held[0])
+	}
 	if d.role == raftstore.LeaderRole && k.o.heldEvery > 0 && k.chance(k.o.heldEvery) {
 		k.oracle.proveHeld(d, m)
 	}

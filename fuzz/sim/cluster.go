@@ -17,6 +17,7 @@ type options struct {
 	snapshotBytes int64
 	pace          micros // between messages of a producer
 	big           int    // of a thousand messages so many are large
+	fat           bool   // messages are so long that segments are rolled
 	heldEvery     int    // once in so many moves of a leader's marks they are proved; 0: never
 	members       bool   // membership changes
 	mutate        mutations
@@ -25,6 +26,7 @@ type options struct {
 // mutations break the run itself, so that a test can show that it is noticed. The zero value breaks nothing.
 type mutations struct {
 	overstate   int  // evidence names so many replicas more
+	keepHeld    bool // what a leader knew of its replicas is kept when it leads no more
 	ignoreFlush bool // flushes of segments do nothing
 	ignoreDirs  bool // flushes of directories do nothing
 	staleFrames bool // what an earlier incarnation sent arrives

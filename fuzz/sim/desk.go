@@ -213,6 +213,9 @@ func (d *desk) act() {
 
 // Moved implements raftstore.Machine: evidence leaves here, and when the time of an ask is up.
 func (d *desk) Moved(m raftstore.Marks) {
+	if d.o.mutate.keepHeld && m.Held[0] == 0 {
+		m.Held = d.marks.Held
+	}
 	d.check.moved(d, &m)
 	d.marks = m
 	d.settlePlaced()

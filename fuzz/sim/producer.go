@@ -93,7 +93,7 @@ func (p *producer) make() {
 	switch k := p.rng.IntN(1000); {
 	case k < p.big:
 		size = 70_000 + p.rng.IntN(120_000)
-	case k < 100:
+	case k < 100 || p.o.fat && k < 800:
 		size = p.rng.IntN(40_000)
 	}
 	s := &sending{m: newMessage(p.g.id, p.id, seq, size), want: pick(p.loop, p.wants)}

@@ -44,6 +44,7 @@ func drawn(seed uint64) options {
 	return options{
 		seed: seed, nodes: 3 + 2*int(seed%2), faultTime: faultTime, snapshotBytes: 40_000 << (seed % 3),
 		pace: 60 * millisecond, big: int(seed%4) * 4, heldEvery: 60, members: seed%3 != 0,
+		fat: seed%5 == 4,
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"testing"
 
 	"weida/broker/queue"
@@ -19,23 +20,38 @@ type scene struct {
 // stage runs a story on a cluster with one queue on all nodes, and sees to its end that all is in order.
 func stage(t *testing.T, nodes int, story func(s *scene)) {
 	t.Helper()
-	out := tell(t, nodes, story)
-	if len(out) > 0 {
-		t.Error(out[0])
+	c := tell(t, nodes, story)
+	if len(c.problems) == 0 && !t.Failed() {
+		return
+	}
+	for _, l := range c.lines[max(0, len(c.lines)-linesShown):] {
+		t.Log(l)
+	}
+	if len(c.problems) > 0 {
+		t.Error(c.problems[0])
 	}
 }
 
-// tell runs a story and returns what rules were broken.
-func tell(t *testing.T, nodes int, story func(s *scene)) []string {
+// errEnded ends a story in which a rule is broken.
+var errEnded = errors.New("a rule is broken")
+
+// tell runs a story.
+func tell(t *testing.T, nodes int, story func(s *scene)) (c *cluster) {
 	t.Helper()
-	var c *cluster
 	seeded(1, func() {
 		c = newCluster(options{seed: 1, nodes: nodes, snapshotBytes: 1 << 20, pace: 50 * millisecond, heldEvery: 5})
 		s := &scene{cluster: c, t: t, g: c.addGroup(0, nodes)}
 		c.guard(c.start)
 		s.Run(3 * second)
-		s.Elect(1)
-		c.guard(func() { story(s) })
+		c.guard(func() {
+			defer func() {
+				if p := recover(); p != nil && p != errEnded { //nolint:errorlint // it is this very one
+					panic(p)
+				}
+			}()
+			s.Elect(1)
+			story(s)
+		})
 		if len(c.problems) == 0 {
 			c.guard(c.heal)
 			s.consume()
@@ -45,12 +61,7 @@ func tell(t *testing.T, nodes int, story func(s *scene)) []string {
 			c.conclude()
 		}
 	})
-	if t.Failed() || len(c.problems) > 0 {
-		for _, l := range c.lines[max(0, len(c.lines)-linesShown):] {
-			t.Log(l)
-		}
-	}
-	return c.problems
+	return c
 }
 
 // Run lets time pass.
@@ -59,8 +70,11 @@ func (s *scene) Run(d micros) { s.runUntil(s.now+d, nil) }
 // RunUntil lets time pass until something is so.
 func (s *scene) RunUntil(what string, is func() bool) {
 	s.t.Helper()
-	if s.runUntil(s.now+60*second, is); !is() && len(s.problems) == 0 {
-		s.t.Errorf("a minute has passed, and not: %s", what)
+	if s.runUntil(s.now+60*second, is); len(s.problems) == 0 && !is() {
+		s.fail("Q10 a minute has passed, and not: %s", what)
+	}
+	if len(s.problems) > 0 {
+		panic(errEnded)
 	}
 }
 
@@ -137,9 +151,8 @@ func (s *scene) Acked(one *sent) {
 
 // NotAcked fails if it was acknowledged.
 func (s *scene) NotAcked(one *sent) {
-	s.t.Helper()
 	if one.result.kind == done || one.result.kind == below {
-		s.t.Errorf("%v was acknowledged: %+v", one.m, one.result)
+		s.fail("Q2 %v was acknowledged: %+v", one.m, one.result)
 	}
 }
 
