@@ -21,4 +21,5 @@ var off struct {
 	yield            bool // a leader whose disk has stalled hands over
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
+	forgot           bool // a replica that has less than it confirmed halts
 }

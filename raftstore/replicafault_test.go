@@ -43,6 +43,7 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"bodyProof", "TestWrongBytes"},
 		{"installBodies", "TestInstall"},
 		{"installFlush", "TestInstallFlush"},
+		{"forgot", "TestDirectoryPutBack"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			cmd := exec.Command(exe, "-test.run=^"+c.test+"$", "-test.count=1")

@@ -102,12 +102,27 @@ func (r *replica) receive(l *letter) (cost int) {
 		return r.offer(*l)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 		r.heardOf(l, l.m.GetType() == raftpb.MsgAppResp)
+	case raftpb.MsgHeartbeat:
+		if r.forgot(l.m) {
+			r.halt(ErrForgot)
+			return 0
+		}
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		r.tellKnown(l)
 	default:
 	}
 	r.step(l.m)
 	return 0
+}
+
+// forgot says that a leader goes by more than this log has: a heartbeat commits what its replica confirmed in the same
+// term, and no more. Raft would panic, and the node with it.
+func (r *replica) forgot(m *raftpb.Message) bool {
+	last := r.log.Last().Index
+	if n := len(r.held); n > 0 {
+		last = max(last, r.held[n-1].last)
+	}
+	return Term(m.GetTerm()) >= r.term && Index(m.GetCommit()) > last && !off.forgot
 }
 
 // giveTicks lets time pass. A replica that was not served for long takes no more than two ticks at once: its own delay

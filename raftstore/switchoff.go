@@ -22,6 +22,7 @@ func SwitchOff(rule string) (restore func()) {
 		"yield":            &off.yield,
 		"goodbye":          &off.goodbye,
 		"commitOnly":       &off.commitOnly,
+		"forgot":           &off.forgot,
 	}[rule]
 	if !ok {
 		panic("bug: raftstore: no rule is called " + rule)
