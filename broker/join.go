@@ -15,9 +15,9 @@ import (
 	"weida/raftstore"
 )
 
-// This file is how a node comes into a cluster that it did not begin with. The cluster knows its key and its number, for
-// an operator has added it. It says that it is there, is made a learner of the control log, and asks as which replica;
-// that it keeps in a file, so that it starts again without anybody's help.
+// This file is how a node comes into a cluster that it did not begin with. The cluster knows its key and its number,
+// for an operator has added it. It says that it is there, is made a learner of the control log, and asks as which
+// replica; that it keeps in a file, so that it starts again without anybody's help.
 
 // joinedFile holds the id of a joined node's replica of the control log: 8 bytes, big-endian.
 const joinedFile = "joined"

@@ -1,4 +1,4 @@
-package connector
+package connector_test
 
 import (
 	"bufio"
@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+	"weida/broker/connector"
 
 	"weida/broker/control"
 	"weida/broker/endpoint"
@@ -38,11 +39,13 @@ func TestErrand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(Options{UID: 7, Spec: e.Spec, Dir: e.Dir, Client: options(e.Addr, key, own), Poll: time.Millisecond})
+	c := connector.New(connector.Options{
+		UID: 7, Spec: e.Spec, Dir: e.Dir, Client: options(e.Addr, key, own), Poll: time.Millisecond,
+	})
 	go func() {
 		for t.Context().Err() == nil {
 			fmt.Println(c.Status().Messages)
-			pause(t.Context(), time.Millisecond)
+			connector.Pause(t.Context(), time.Millisecond)
 		}
 	}()
 	if err := c.Run(t.Context()); err != nil {

@@ -1,4 +1,4 @@
-package connector
+package connector_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weida/broker/connector"
 
 	"weida/broker"
 	"weida/broker/client"
@@ -105,13 +106,13 @@ func (r *rig) client() *client.Client {
 
 func sourceSpec() control.ConnectorSpec {
 	return control.ConnectorSpec{
-		Protocol: Protocol, Direction: "source", Address: "f", Queue: "q", Evidence: "stored:flushed", Loss: "none",
+		Protocol: connector.Protocol, Direction: "source", Address: "f", Queue: "q", Evidence: "stored:flushed", Loss: "none",
 	}
 }
 
 func sinkSpec() control.ConnectorSpec {
 	return control.ConnectorSpec{
-		Protocol: Protocol, Direction: "sink", Address: "f", Queue: "q", Evidence: "flushed", Loss: "duplicates",
+		Protocol: connector.Protocol, Direction: "sink", Address: "f", Queue: "q", Evidence: "flushed", Loss: "duplicates",
 	}
 }
 
@@ -123,8 +124,8 @@ func with(s control.ConnectorSpec, policy ...string) control.ConnectorSpec {
 	return s
 }
 
-func (r *rig) options(spec control.ConnectorSpec) Options {
-	return Options{
+func (r *rig) options(spec control.ConnectorSpec) connector.Options {
+	return connector.Options{
 		UID: 7, Spec: spec, Dir: r.dir, Client: options(r.c.Listen, r.key, r.own),
 		Poll: 2 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
 	}
@@ -132,16 +133,16 @@ func (r *rig) options(spec control.ConnectorSpec) Options {
 
 // run is a connector that runs.
 type run struct {
-	Connector
+	connector.Connector
 	r    *rig
 	end  context.CancelFunc
 	done chan error
 }
 
-func (r *rig) run(o Options) *run {
+func (r *rig) run(o connector.Options) *run {
 	ctx, end := context.WithCancel(r.ctx)
 	u := &run{r: r, end: end, done: make(chan error, 1)}
-	u.Connector = New(o)
+	u.Connector = connector.New(o)
 	go func() { u.done <- u.Run(ctx) }()
 	r.t.Cleanup(end)
 	return u
@@ -167,7 +168,7 @@ func (u *run) finished() {
 }
 
 // until waits until the status is as wanted.
-func (u *run) until(what string, ok func(Status) bool) Status {
+func (u *run) until(what string, ok func(connector.Status) bool) connector.Status {
 	u.r.t.Helper()
 	for {
 		s := u.Status()
@@ -177,18 +178,18 @@ func (u *run) until(what string, ok func(Status) bool) Status {
 		if u.r.ctx.Err() != nil {
 			u.r.t.Fatalf("never %s: %+v", what, s)
 		}
-		pause(u.r.ctx, time.Millisecond)
+		connector.Pause(u.r.ctx, time.Millisecond)
 	}
 }
 
 func (u *run) untilAt(position uint64) {
 	u.r.t.Helper()
-	u.until(fmt.Sprint("at ", position), func(s Status) bool { return s.Position >= position })
+	u.until(fmt.Sprint("at ", position), func(s connector.Status) bool { return s.Position >= position })
 }
 
-func (u *run) untilWhy(phase control.Phase, reason string) Status {
+func (u *run) untilWhy(phase control.Phase, reason string) connector.Status {
 	u.r.t.Helper()
-	return u.until(reason, func(s Status) bool { return s.Phase == phase && s.Reason == reason })
+	return u.until(reason, func(s connector.Status) bool { return s.Phase == phase && s.Reason == reason })
 }
 
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }

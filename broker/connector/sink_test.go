@@ -1,4 +1,4 @@
-package connector
+package connector_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"weida/broker/connector"
 
 	"weida/broker/client"
 	"weida/broker/control"
@@ -29,7 +30,7 @@ func (r *rig) left() (n int) {
 // wantFile waits until the sink has accepted n messages, stops it and compares the file.
 func (u *run) wantFile(n uint64, text string) {
 	u.r.t.Helper()
-	u.until("done", func(s Status) bool { return s.Messages >= n })
+	u.until("done", func(s connector.Status) bool { return s.Messages >= n })
 	for _, when := range []string{"runs", "ended"} { // its readers see no more and no less meanwhile
 		if got := u.r.read("f"); got != text {
 			u.r.t.Errorf("when the sink %s the file is %.80q (%d bytes), want %.80q (%d)", when, got, len(got), text, len(text))
@@ -172,7 +173,7 @@ func TestSinkRestarts(t *testing.T) {
 	for k := range phases {
 		r.publish(numbered(k*n/phases+1, n/phases)...)
 		at := u.Status().Messages
-		u.until("in the middle", func(s Status) bool { return s.Messages > at || s.Messages == 0 })
+		u.until("in the middle", func(s connector.Status) bool { return s.Messages > at || s.Messages == 0 })
 		if k%2 == 0 {
 			u.stop()
 			u = r.run(r.options(sinkSpec()))

@@ -1,4 +1,4 @@
-package connector
+package connector_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"weida/broker/connector"
 
 	"weida/broker/control"
 )
@@ -50,8 +51,8 @@ func TestSpecs(t *testing.T) {
 		{control.ConnectorSpec{Protocol: "file", Direction: "both"}, "x", "y", "spec.direction", "use source or sink"},
 	} {
 		c.spec.Evidence, c.spec.Loss = c.evidence, c.loss
-		err := Check(c.spec)
-		var refused *SpecError
+		err := connector.Check(c.spec)
+		var refused *connector.SpecError
 		switch {
 		case c.field == "" && err != nil:
 			t.Errorf("%+v: %v", c.spec, err)
@@ -66,8 +67,8 @@ func TestSpecs(t *testing.T) {
 func TestRefusedSpec(t *testing.T) {
 	spec := sourceSpec()
 	spec.Loss = "some"
-	c := New(Options{UID: 7, Spec: spec, Dir: t.TempDir()})
-	var refused *SpecError
+	c := connector.New(connector.Options{UID: 7, Spec: spec, Dir: t.TempDir()})
+	var refused *connector.SpecError
 	if err := c.Run(t.Context()); !errors.As(err, &refused) {
 		t.Errorf("%v", err)
 	}
@@ -110,10 +111,10 @@ func TestPaths(t *testing.T) {
 	} {
 		spec := sourceSpec()
 		spec.Address = c.path
-		at, err := New(Options{UID: 7, Spec: spec, Dir: c.dir}).(*file).place()
-		var refused *PathError
+		at, err := connector.PathOf(connector.New(connector.Options{UID: 7, Spec: spec, Dir: c.dir}))
+		var refused *connector.PathError
 		switch {
-		case c.why == "" && (err != nil || at.file != filepath.Join(dir, c.want)):
+		case c.why == "" && (err != nil || at != filepath.Join(dir, c.want)):
 			t.Errorf("%q: %+v, %v", c.path, at, err)
 		case c.why != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), c.why)):
 			t.Errorf("%q: %+v, %v; want %s", c.path, at, err, c.why)
@@ -139,7 +140,7 @@ func TestDamagedState(t *testing.T) {
 
 // The words of a code make one word.
 func TestReasons(t *testing.T) {
-	if got := word("not_offered"); got != "NotOffered" {
+	if got := connector.Word("not_offered"); got != "NotOffered" {
 		t.Error(got)
 	}
 }
