@@ -106,10 +106,11 @@ func (k *checker) made(m *message) {
 	l.tries[m.key()] = &try{}
 }
 
-func (k *checker) sent(m *message, _ uint64) { k.ledger(m.group).tries[m.key()].sent++ }
+// sent notes an attempt.
+func (k *checker) sent(m *message) { k.ledger(m.group).tries[m.key()].sent++ }
 
 // refused notes that an attempt was definitely not stored.
-func (k *checker) refused(m *message, _ *history) { k.ledger(m.group).tries[m.key()].refused++ }
+func (k *checker) refused(m *message) { k.ledger(m.group).tries[m.key()].refused++ }
 
 // leads notes who leads (L1).
 func (k *checker) leads(d *desk, t raftstore.Term) {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	mathrand "math/rand/v2"
+	"slices"
 	"syscall"
 
 	"weida/raftstore"
@@ -44,6 +46,7 @@ type group struct {
 	onDisk   map[raftstore.NodeID]raftstore.ReplicaID // that have a log
 	goal     []raftstore.Member                       // of a change of membership; nil: none is under way
 	patience int                                      // looks after which the goal is given up
+	removed  map[raftstore.NodeID]bool                // where a replica was taken down
 }
 
 // genesisOf is how a replica begins.
@@ -107,6 +110,7 @@ func (c *cluster) addGroup(at, n int) *group {
 	g := &group{
 		id: raftstore.GroupID(len(c.groups) + 1), owned: n == 0,
 		replicas: map[raftstore.NodeID]raftstore.ReplicaID{}, onDisk: map[raftstore.NodeID]raftstore.ReplicaID{},
+		removed: map[raftstore.NodeID]bool{},
 	}
 	for i := range max(n, 1) {
 		id := raftstore.NodeID(1 + (at+i)%len(c.nodes))
@@ -158,12 +162,18 @@ func (c *cluster) fromNode(n *node, fn func()) {
 
 // ask brings a question to the desk of a group on a node, and the answer back.
 func (c *cluster) ask(g *group, to raftstore.NodeID, fn func(d *desk, answer func(result)), reply func(result)) {
+	c.after(c.between(10, 400), func() { c.askNow(g, to, fn, reply) })
+}
+
+// askNow is ask without the way there.
+func (c *cluster) askNow(g *group, to raftstore.NodeID, fn func(d *desk, answer func(result)), reply func(result)) {
 	n := c.node(to)
 	if !n.up {
 		c.after(c.between(millisecond, 20*millisecond), func() { reply(result{kind: refused}) })
 		return
 	}
-	c.toNode(n, func() {
+	n.alive(0, func() {
+		defer n.wake()
 		answer := func(r result) { c.fromNode(n, func() { reply(r) }) }
 		if d := n.desks[g.id]; d != nil {
 			fn(d, answer)
@@ -183,21 +193,14 @@ func (c *cluster) heal() {
 		n.disk.SetCapacity(0)
 		n.speed, n.flushTakes = 1, 2*millisecond
 		if n.up {
-			n.fs.DieBefore(0)
-			n.restartIfStuck()
+			n.fs.DieBefore(0) // what is dead already is noticed at the next step
+			n.wake()
 		} else {
 			n.boot()
 		}
 	}
 	for _, p := range c.producers {
 		p.quota = p.seq
-	}
-}
-
-// restartIfStuck restarts a node with a group that takes nothing any more.
-func (n *node) restartIfStuck() {
-	if n.fs.Dead() {
-		n.died()
 	}
 }
 
@@ -250,7 +253,7 @@ func (c *cluster) finish() {
 
 // books compares what was told with what is stored.
 func (k *checker) books(g *group, l *ledger) {
-	last := map[string]ack{}
+	k.order(g, l)
 	for _, a := range l.acks {
 		s := l.stored[a.offset]
 		if s == nil || s.m.key() != a.m.key() {
@@ -260,15 +263,37 @@ func (k *checker) books(g *group, l *ledger) {
 		if k.draining && s.out == 0 {
 			k.fail("Q2 g%d: %v at offset %d was never settled, and the queue is empty", g.id, a.m, a.offset)
 		}
-		if a.attempt != 1 || a.m.producer == "" || k.ledger(g.id).tries[a.m.key()].sent != 1 {
-			continue
-		}
-		_ = last
 	}
 	for _, key := range sortedKeys(l.tries) {
 		t := l.tries[key]
 		if _, ok := l.byKey[key]; ok && t.sent == t.refused {
 			k.fail("Q9 g%d: all %d attempts of %s were refused, and it is stored", g.id, t.sent, key)
+		}
+	}
+}
+
+// order compares the sequence of a producer with the offsets: messages of one term that were sent once, by one
+// connection, stand in the order in which they were sent (Q5).
+func (k *checker) order(g *group, l *ledger) {
+	type reign struct {
+		producer string
+		term     raftstore.Term
+	}
+	list := map[reign][]ack{}
+	for _, a := range l.acks {
+		s := l.stored[a.offset]
+		if s != nil && a.m.producer != "" && l.tries[a.m.key()].sent == 1 {
+			at := reign{a.m.producer, s.term}
+			list[at] = append(list[at], a)
+		}
+	}
+	for at, acks := range list {
+		slices.SortFunc(acks, func(a, b ack) int { return cmp.Compare(a.m.seq, b.m.seq) })
+		for i := 1; i < len(acks); i++ {
+			if acks[i].offset <= acks[i-1].offset {
+				k.fail("Q5 g%d term %d: %v stands at offset %d, behind it %v at %d", g.id, at.term, acks[i-1].m,
+					acks[i-1].offset, acks[i].m, acks[i].offset)
+			}
 		}
 	}
 }

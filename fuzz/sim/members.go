@@ -12,12 +12,13 @@ import (
 func (c *cluster) operate(g *group) {
 	d := c.leader(g)
 	if d != nil && d.marks.Applied >= c.check.ledger(g.id).highest {
-		c.step(g, d)
+		c.change(g, d)
 	}
 	c.after(c.between(100*millisecond, 400*millisecond), func() { c.operate(g) })
 }
 
-func (c *cluster) step(g *group, d *desk) {
+// change goes one step on.
+func (c *cluster) change(g *group, d *desk) {
 	rep := d.group.Status().Replication
 	if rep == nil || rep.Joint || !slices.Equal(rep.Committed, rep.Current) {
 		return
@@ -26,7 +27,7 @@ func (c *cluster) step(g *group, d *desk) {
 	case g.goal == nil:
 		c.wish(g, d, rep)
 	case equalMembers(rep.Committed, g.goal):
-		c.reached(g)
+		c.attained(g)
 	default:
 		c.approach(g, d, rep)
 	}
@@ -67,7 +68,7 @@ func (c *cluster) wish(g *group, d *desk, rep *raftstore.Replication) {
 
 // approach takes the next step towards the goal.
 func (c *cluster) approach(g *group, d *desk, rep *raftstore.Replication) {
-	if g.patience--; g.patience < 0 || c.calm && g.patience < 60 && !c.able(g) {
+	if g.patience--; g.patience < 0 {
 		c.giveUp(g, rep)
 	}
 	learners := slices.Clone(rep.Current)
@@ -89,20 +90,17 @@ func (c *cluster) approach(g *group, d *desk, rep *raftstore.Replication) {
 	}
 	err := d.group.Reconfigure(raftstore.Change{Members: goal})
 	var change *raftstore.ChangeError
-	if err != nil && !errors.As(err, &change) && !errors.Is(err, raftstore.ErrChangePending) && !errors.Is(err,
-		raftstore.ErrReadOnly) {
-		var not *raftstore.NotLeaderError
-		if !errors.As(err, &not) {
-			c.fail("g%d: %v", g.id, err)
-		}
-	}
-	if err == nil {
+	var not *raftstore.NotLeaderError
+	switch {
+	case err == nil:
 		c.note("g%d: asked for %v", g.id, goal)
 		d.wake()
+	case errors.As(err, &change), errors.As(err, &not): // asked again
+	case errors.Is(err, raftstore.ErrChangePending), errors.Is(err, raftstore.ErrReadOnly):
+	default:
+		c.fail("g%d: %v", g.id, err)
 	}
 }
-
-func (c *cluster) able(*group) bool { return true }
 
 // giveUp makes the voters of now the goal.
 func (c *cluster) giveUp(g *group, rep *raftstore.Replication) {
@@ -124,8 +122,8 @@ func sameNode(m raftstore.Member) func(raftstore.Member) bool {
 	return func(o raftstore.Member) bool { return o.Node == m.Node }
 }
 
-// reached removes what is no member.
-func (c *cluster) reached(g *group) {
+// attained removes what is no member.
+func (c *cluster) attained(g *group) {
 	c.note("g%d: members are %v", g.id, g.goal)
 	for _, id := range sortedKeys(g.replicas) {
 		if !slices.ContainsFunc(g.goal, func(m raftstore.Member) bool { return m.Replica == g.replicas[id] }) {

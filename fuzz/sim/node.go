@@ -26,14 +26,13 @@ type node struct {
 	id   raftstore.NodeID
 	disk *memfs.FS
 	// of this life
-	fs     *faultfs.FS
-	flush  *fsync.Flusher
-	store  *wal.Store
-	host   *raftstore.Host
-	desks  map[raftstore.GroupID]*desk
-	up     bool
-	life   uint64
-	booted bool // the disk is no longer empty
+	fs    *faultfs.FS
+	flush *fsync.Flusher
+	store *wal.Store
+	host  *raftstore.Host
+	desks map[raftstore.GroupID]*desk
+	up    bool
+	life  uint64
 	// stepDue, flushDue say that the event is planned.
 	stepDue, flushDue bool
 	standsUntil       micros   // paused
@@ -86,7 +85,7 @@ func (n *node) boot() {
 	n.openAll()
 	if n.up {
 		n.net.nodeUp(n)
-		n.planTick(n.life)
+		n.planTick()
 		n.wake()
 	}
 }
@@ -241,11 +240,11 @@ func (n *node) died() bool {
 	return true
 }
 
-func (n *node) planTick(life uint64) {
+func (n *node) planTick() {
 	d := micros(float64(tickEvery) / n.speed)
 	n.alive(d+n.between(0, millisecond), func() {
 		n.tick(1)
-		n.planTick(life)
+		n.planTick()
 	})
 }
 
@@ -323,10 +322,18 @@ func (n *node) removeRetired(g *group, now raftstore.ReplicaID) error {
 	}
 	n.note("%v g%d r%d removed", n, g.id, was)
 	delete(g.onDisk, n.id)
+	g.removed[n.id] = true
 	return nil
 }
 
-func (n *node) retiredHere(raftstore.GroupID) bool { return false }
+// retiredHere says whether a group had a replica here that was taken down.
+func (n *node) retiredHere(id raftstore.GroupID) bool {
+	if id == 0 || int(id) > len(n.groups) {
+		return false
+	}
+	g := n.groups[id-1]
+	return g.removed[n.id] && g.replicas[n.id] == 0
+}
 
 // mutateDisk makes the disk of this life as bad as the options say.
 func (n *node) mutateDisk() {

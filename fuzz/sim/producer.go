@@ -10,17 +10,18 @@ import (
 // producer sends messages of one group, some at a time, and repeats what it does not know the end of.
 type producer struct {
 	*cluster
-	id     string
-	g      *group
-	window int
-	quota  uint64 // messages it is to send
-	slot   uint64 // 0: not registered
-	asking bool
-	seq    uint64 // of the last one made
-	open   map[uint64]*sending
-	target raftstore.NodeID
-	wants  []want
-	big    int // of a thousand messages so many are large
+	id      string
+	g       *group
+	window  int
+	quota   uint64 // messages it is to send
+	slot    uint64 // 0: not registered
+	asking  bool
+	seq     uint64 // of the last one made
+	open    map[uint64]*sending
+	target  raftstore.NodeID
+	wants   []want
+	arrives micros // when the last one that it sent does
+	big     int    // of a thousand messages so many are large
 }
 
 // sending is a message without an answer.
@@ -28,7 +29,6 @@ type sending struct {
 	m        *message
 	want     want
 	attempts int
-	history  history
 }
 
 func newProducer(c *cluster, g *group, id string, wants []want) *producer {
@@ -125,8 +125,8 @@ func (p *producer) send(s *sending) {
 		answered = true
 		p.answered(s, attempt, r)
 	}
-	p.check.sent(s.m, low)
-	p.ask(p.g, to, func(d *desk, answer func(result)) {
+	p.check.sent(s.m)
+	p.inOrder(to, func(d *desk, answer func(result)) {
 		cmd := queue.Command{Kind: queue.Publish}
 		if p.id != "" {
 			cmd = queue.Command{Kind: queue.PublishFrom, Slot: p.slot, Seq: s.m.seq, Low: low}
@@ -160,7 +160,6 @@ func (p *producer) answered(s *sending, attempt int, r result) {
 		}
 	default:
 	}
-	s.history.add(r.kind)
 	if r.kind == unknown {
 		p.note("%s %v: unknown", p.name(), s.m)
 		p.stats.unknown++
@@ -170,7 +169,7 @@ func (p *producer) answered(s *sending, attempt int, r result) {
 		}
 	} else {
 		p.stats.refused++
-		p.check.refused(s.m, &s.history)
+		p.check.refused(s.m)
 	}
 	p.redirect(r)
 	p.after(p.between(10*millisecond, 200*millisecond), func() { p.send(s) })
@@ -186,13 +185,8 @@ func (p *producer) redirect(r result) {
 	}
 }
 
-// history is how the attempts of a message ended.
-type history struct{ unknown, refused int }
-
-func (h *history) add(k resultKind) {
-	if k == unknown {
-		h.unknown++
-	} else {
-		h.refused++
-	}
+// inOrder is ask, behind everything that this producer sent before: it has one stream.
+func (p *producer) inOrder(to raftstore.NodeID, fn func(d *desk, answer func(result)), reply func(result)) {
+	p.arrives = max(p.arrives, p.now+p.between(10, 400))
+	p.after(p.arrives-p.now, func() { p.askNow(p.g, to, fn, reply) })
 }

@@ -124,7 +124,7 @@ func (s *scene) PublishBytes(to raftstore.NodeID, size int, w want) *sent {
 	s.nameless++
 	one := &sent{m: newMessage(s.g.id, "", s.nameless, size)}
 	s.check.made(one.m)
-	s.check.sent(one.m, 0)
+	s.check.sent(one.m)
 	s.ask(s.g, to, func(d *desk, answer func(result)) {
 		d.publish(one.m, queue.Command{Kind: queue.Publish}, w, answer)
 	}, func(r result) {
@@ -136,7 +136,7 @@ func (s *scene) PublishBytes(to raftstore.NodeID, size int, w want) *sent {
 		case done, below:
 			s.check.acked(s.g, one.m, w, r, 1)
 		case refused:
-			s.check.refused(one.m, nil)
+			s.check.refused(one.m)
 		default:
 		}
 	})
