@@ -237,6 +237,9 @@ func (n *Node) queueTrouble(c control.Queue) string {
 	}
 	q := n.serving(c)
 	if q == nil {
+		if n.elsewhere(&c) {
+			return ""
+		}
 		for _, condition := range c.Status.Conditions {
 			return condition.Message
 		}
@@ -250,6 +253,17 @@ func (n *Node) queueTrouble(c control.Queue) string {
 		return "no leader of it is known here: a majority of its replicas may be away"
 	}
 	return ""
+}
+
+// elsewhere says whether a queue has its replicas on other nodes alone. A replica here that is lost is one here.
+func (n *Node) elsewhere(c *control.Queue) bool {
+	me := n.Fingerprint().String()
+	for i := range c.Status.Placement {
+		if c.Status.Placement[i].Node == me {
+			return false
+		}
+	}
+	return len(c.Status.Placement) > 0
 }
 
 // turnedAway counts and tells of a peer that showed a key which is not trusted, at most once a second.

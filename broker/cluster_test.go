@@ -196,6 +196,25 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// A node is ready whatever queues other nodes have: those with one replica are on one of three.
+func TestReadyWithoutAReplica(t *testing.T) {
+	r := newCluster(t, 3)
+	r.make("q", control.QueueSpec{Replicas: 1})
+	for i, n := range r.nodes {
+		for {
+			queues, ready := n.Registry().Queues, n.Health().Ready
+			if len(queues) == 1 && len(queues[0].Status.Placement) == 1 && len(ready) == 0 {
+				break
+			}
+			select {
+			case <-r.ctx.Done():
+				t.Fatalf("n%d: %+v, %+v", i+1, queues, ready)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+}
+
 // consume takes what is in a queue, n messages, and accepts them.
 func (r *clusterRig) consume(c *client.Client, queue string, n int) (bodies []string) {
 	r.t.Helper()
