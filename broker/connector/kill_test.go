@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
 	"weida/broker/connector"
 
 	"weida/broker/control"

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"weida/broker/connector"
 
 	"weida/broker"

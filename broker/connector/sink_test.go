@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+
 	"weida/broker/connector"
 
 	"weida/broker/client"

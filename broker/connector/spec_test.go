@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
 	"weida/broker/connector"
 
 	"weida/broker/control"
