@@ -16,7 +16,7 @@ import (
 //	Q2 loss          what was acknowledged with evidence is there, or was settled
 //	Q3 offset        an offset stands for one message, on every replica, in every answer and delivery
 //	Q4 agreement     replicas apply the same entries; in the end their states are equal, byte for byte
-//	Q5 order         messages of a producer that were acknowledged at the first attempt stand in the order of their sequence
+//	Q5 order         messages of a producer that were sent once stand in the order of their sequence
 //	Q5b deliveries   first deliveries to a session rise
 //	Q6 duplicates    a sequence of a producer is stored once
 //	Q6c attempts     a message that is assigned again has the next attempt
@@ -128,7 +128,7 @@ func (k *checker) applied(d *desk, t raftstore.Term, i raftstore.Index, items []
 	}
 	var h xxh3.Hasher
 	for _, it := range items {
-		_, _ = fmt.Fprintf(&h, "%q %v %d %x;", it.Command, it.Body.Ref, it.Body.Length, it.Body.Digest) //nolint:errcheck // never
+		_, _ = fmt.Fprintf(&h, "%q %v %d %x;", it.Command, it.Body.Ref, it.Body.Length, it.Body.Digest)
 	}
 	l, now := k.ledger(d.g.id), entrySum{t, h.Sum64()}
 	if was, ok := l.entries[i]; ok && was != now {
@@ -217,7 +217,8 @@ func (k *checker) acked(g *group, m *message, w want, r result, attempt int) {
 		k.fail("Q2 g%d: %v is acknowledged at offset %d, where nothing is", g.id, m, e.Offset)
 		return
 	case s.m.key() != m.key() || s.term != raftstore.Term(e.Term):
-		k.fail("Q3 g%d: %v of term %d is acknowledged at offset %d, where %v of term %d is", g.id, m, e.Term, e.Offset, s.m, s.term)
+		k.fail("Q3 g%d: %v of term %d is acknowledged at offset %d, where %v of term %d is", g.id, m, e.Term, e.Offset,
+			s.m, s.term)
 		return
 	case r.kind == done && !w.met(r.proof):
 		k.fail("Q8 g%d: %v wanted %v and is told %+v", g.id, m, w, r.proof)
@@ -243,7 +244,8 @@ func (k *checker) delivered(d *desk, c *consumer, e queue.Effect, body []byte) {
 		k.fail("Q3 g%d: %v is delivered as message %d of %q", d.g.id, m, e.Seq, e.Producer)
 	}
 	if was, ok := l.settled[e.Offset]; ok && e.Attempt > was.attempt {
-		k.fail("Q7 g%d: offset %d was settled with attempt %d and is delivered with %d", d.g.id, e.Offset, was.attempt, e.Attempt)
+		k.fail("Q7 g%d: offset %d was settled with attempt %d and is delivered with %d", d.g.id, e.Offset, was.attempt,
+			e.Attempt)
 	}
 	session := fmt.Sprintf("%s/%d", c.sub, e.Session)
 	if last, ok := l.sessions[session]; e.Attempt == 1 {

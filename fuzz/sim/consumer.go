@@ -107,7 +107,7 @@ func (c *consumer) event(d *desk, e queue.Effect) {
 func (c *consumer) grant(d *desk, session, limit uint64) {
 	c.count = limit
 	cmd := queue.Command{Kind: queue.Grant, Subscription: c.sub, Session: session, Limit: limit}
-	_ = d.propose(cmd, &ask{what: "grant"}) //nolint:errcheck // the session ends, or the next settle grants more
+	_ = d.propose(cmd, &ask{what: "grant"}) // the session ends, or the next settle grants more
 }
 
 // deliver reads the body and sends it.

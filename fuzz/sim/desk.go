@@ -301,6 +301,7 @@ func (d *desk) proofOf(a *ask) evidence {
 func (d *desk) Halted(err error) {
 	d.note("%v g%d halted: %v", d.node, d.g.id, err)
 	d.depose()
+	d.check.powerCut(d.node) // what a flush lost is as gone as after a power cut
 	d.alive(d.between(10*millisecond, second), func() {
 		d.node.down("a group of it is read-only", func() { d.disk.Kill() })
 		d.after(d.between(50*millisecond, second), d.bootAgain())
@@ -339,7 +340,7 @@ func (d *desk) enthrone() {
 	d.alive(second, func() {
 		if d.reigns && d.term == term && !d.gone {
 			c := queue.Command{Kind: queue.DetachBelow, Session: first}
-			_ = d.propose(c, &ask{what: "detach"}) //nolint:errcheck // the next leader sees to it
+			_ = d.propose(c, &ask{what: "detach"}) // the next leader sees to it
 		}
 	})
 }

@@ -4,7 +4,8 @@
 //
 // Real raftstore hosts, real logs (wal, segment) on disks in memory that lose power (fsync/memfs) and fail
 // (fsync/faultfs), and the real state machine of the queues (broker/queue), three or five nodes of them, a network and
-// clients. Ticks, flushes, packets and faults are events of one clock; the same seed gives the same run, event by event.
+// clients. Ticks, flushes, packets and faults are events of one clock; the same seed gives the same run, event by
+// event.
 //
 //	go run ./fuzz/sim --seeds 2000          many seeds, a progress line, a table at the end
 //	go run ./fuzz/sim --seed 17 --verbose   one seed again, with its transcript
@@ -16,8 +17,8 @@
 //   - kill -9, also in the middle of a file system call: everything written stays.
 //   - power cut: of what was not flushed nothing, all, or any subset of sectors, sizes and names stays.
 //   - a full disk; a flush that fails once; a disk whose flushes are a thousand times slower.
-//   - packets lost, delayed, doubled and reordered; connections cut one way or both; partitions, a bridge, a leader alone
-//     with its clients; a transfer cut at any byte; a payload with another body than its digest names.
+//   - packets lost, delayed, doubled and reordered; connections cut one way or both; partitions, a bridge, a leader
+//     alone with its clients; a transfer cut at any byte; a payload with another body than its commit record names.
 //   - a node that stands still and goes on; clocks that run at half and at twice the speed, or jump.
 //   - producers and consumers that vanish; membership that changes from one to three and back, and by swaps; leadership
 //     that is moved.
@@ -38,6 +39,6 @@
 //
 // # On failure
 //
-// The seed, the last lines of the transcript, and the command that repeats the run. Rules of the store can be switched off
-// (mutation_test.go): each has to be missed.
+// The seed, the last lines of the transcript, and the command that repeats the run. Rules of the store can be switched
+// off (mutation_test.go, stories_test.go): each has to be missed.
 package main

@@ -32,7 +32,7 @@ type events []event
 
 func (e events) Len() int      { return len(e) }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) } //nolint:errcheck,forcetypeassert // heap gives events back
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) } //nolint:forcetypeassert // events only
 func (e events) Less(i, j int) bool {
 	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
 }
@@ -78,7 +78,7 @@ func (l *loop) after(d micros, fn func()) {
 func (l *loop) note(format string, args ...any) {
 	line := l.now.String() + " " + fmt.Sprintf(format, args...)
 	l.lines = append(l.lines, line)
-	_, _ = l.hash.WriteString(line) //nolint:errcheck // never fails
+	_, _ = l.hash.WriteString(line) // never fails
 }
 
 // fail notes that a rule is broken.
@@ -94,7 +94,7 @@ func (l *loop) fail(format string, args ...any) {
 // runUntil runs events until a time, or until done says so after one, or a rule is broken.
 func (l *loop) runUntil(limit micros, done func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= limit && len(l.problems) == 0 {
-		e, _ := heap.Pop(&l.queue).(event) //nolint:errcheck // events only
+		e, _ := heap.Pop(&l.queue).(event) // events only
 		l.now = e.at
 		if l.count++; l.count > eventsMax {
 			l.fail("Q10 the cluster does not come to rest: %d events", l.count)

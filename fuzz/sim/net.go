@@ -31,7 +31,6 @@ type link struct {
 	up    bool
 	epoch uint64
 	lives [2]uint64
-	due   bool // its state is looked at soon
 }
 
 func newNetwork(c *cluster) *network {
@@ -285,7 +284,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 	if s.limit >= 0 && s.b.Len()+len(p) > s.limit {
 		s.b.Write(p[:max(s.limit-s.b.Len(), 0)])
-		_ = s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLost))) //nolint:errcheck // the sender hears of the cut
+		_ = s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLost))) // the sender hears of the cut
 		s.stop()
 		return 0, errLost
 	}

@@ -96,6 +96,7 @@ func (n *node) bootFailed(err error) {
 	if !errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, faultfs.ErrDied) && !errors.Is(err, errInjected) {
 		n.fail("%v does not come up: %v", n, err)
 	}
+	n.check.powerCut(n)
 	n.down("died while it came up", func() { n.disk.Kill() })
 	n.after(n.between(100*millisecond, 2*second), n.bootAgain())
 }
@@ -228,6 +229,7 @@ func (n *node) flushRound() {
 func (n *node) died() bool {
 	select {
 	case <-n.host.Failed():
+		n.check.powerCut(n)
 		n.down("its storage failed", func() { n.disk.Kill() })
 	default:
 		if !n.fs.Dead() {

@@ -74,7 +74,7 @@ func (c *cluster) populate() {
 }
 
 // addProducer adds a producer that wants what the queue offers.
-func (c *cluster) addProducer(g *group, id string) *producer {
+func (c *cluster) addProducer(g *group, id string) {
 	wants := []want{{kind: wantStored, n: 1}, {kind: wantStored, n: 1, flushed: true}, {kind: wantAccepted}}
 	if !g.owned {
 		wants = append(wants, want{wantReplicated, 2, true}, want{wantReplicated, 3, true}, want{wantReplicated, 2, true})
@@ -82,7 +82,6 @@ func (c *cluster) addProducer(g *group, id string) *producer {
 	p := newProducer(c, g, id, wants)
 	p.quota = 1 << 40
 	c.producers = append(c.producers, p)
-	return p
 }
 
 // play is the run: faults, then none, then the books.

@@ -14,7 +14,6 @@ type scene struct {
 	*cluster
 	t *testing.T
 	g *group
-	n uint64
 }
 
 // stage runs a story on a cluster with one queue on all nodes, and sees to its end that all is in order.

@@ -67,5 +67,5 @@ func (s *stats) table(out io.Writer, seeds int, took time.Duration) {
 		row(string(k), s.told[k])
 	}
 	row("wall time", took.Round(time.Millisecond))
-	_ = w.Flush() //nolint:errcheck // a table on the screen
+	_ = w.Flush() // a table on the screen
 }
