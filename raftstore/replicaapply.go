@@ -182,6 +182,8 @@ func (r *replica) tick(n int) bool {
 	busy := r.task != noTask || r.supply.busy() || r.hard.running != 0 || r.stopping || r.flushing ||
 		r.next < len(r.pending) || len(r.held) > 0 || len(r.answers.list) > 0
 	if !busy && !r.parked && r.rest > r.host.o.ParkTicks {
+		// A node that starts where nobody can be asked knows then what the last entries say.
+		r.log.Committed(min(r.commit, r.log.Last().Index))
 		r.parked = r.park()
 	}
 	return !r.hushed || !r.parked || busy

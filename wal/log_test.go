@@ -172,6 +172,36 @@ func TestLargeTrimSnapshotPark(t *testing.T) {
 	checkEntries(t, l.log)
 }
 
+// An idle log says which of its entries are committed, also the last one, for which no later batch does (B-230.2).
+func TestParkedLogKnowsWhatIsCommitted(t *testing.T) {
+	fs := memfs.New()
+	l := mustLife(t, fs, lifeOptions{})
+	park := func() {
+		t.Helper()
+		var err error
+		for range 10 {
+			if err = l.log.Park(); err == nil {
+				return
+			}
+			for l.fl.Step() {
+			}
+		}
+		t.Fatal(err)
+	}
+	for i := segment.Index(1); i <= 3; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 10)))
+		l.log.Committed(i - 1)
+	}
+	park()
+	l.log.Committed(3) // it was parked already
+	park()
+	fs.PowerCut(memfs.KeepNone, nil)
+	l = mustLife(t, fs, lifeOptions{})
+	if got := l.log.Recovered(); got.Commit != 3 {
+		t.Fatalf("recovered %+v", got)
+	}
+}
+
 // A snapshot that contradicts the log takes its place.
 func TestSnapshotReplacesLog(t *testing.T) {
 	for _, mark := range []Mark{{5, 50}, {3, 15}} {

@@ -3,12 +3,14 @@ package wal
 import (
 	"errors"
 	"fmt"
+
+	"weida/segment"
 )
 
 // Park closes the descriptors of an idle log; the next use opens them again. It returns nil when that
 // is done and ErrNotReady while a flush or job has to end first: the owner calls it again after a
 // wake. Before, if the last batch's flush is promised nowhere, it writes a batch that only promises,
-// so that damage in an idle log is never taken for a torn tail. Owner only.
+// so that damage in an idle log is never taken for a torn tail. That batch says as well what is committed. Owner only.
 func (l *Log) Park() error {
 	if err := l.Advance(); err != nil {
 		return err
@@ -29,6 +31,17 @@ func (l *Log) Park() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parkLocked()
+}
+
+// Committed tells the log which index is known to be committed, at most the last one. The next batch says so, and Park
+// writes one where none came: the last entries before a crash are known to be committed then. Owner only.
+func (l *Log) Committed(i segment.Index) {
+	if i > l.last.Index {
+		panic(fmt.Sprintf("bug: wal: entry %d is committed, and the last one is %d", i, l.last.Index))
+	}
+	if i > l.commit {
+		l.commit, l.promised = i, false
+	}
 }
 
 // settleTail brings the log to the point where everything is flushed and promised: it writes and asks
