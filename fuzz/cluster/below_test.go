@@ -16,6 +16,8 @@ import (
 // it; what asks for two is ok. Two are dead: it is refused as no quorum, in bounded time, and a queue that has one
 // replica goes on. Both come back, and it goes on by itself (D-11, X-4, T-51, T-52).
 func TestNodesAreMissing(t *testing.T) {
+	every(t)
+	t.Parallel() // mostly it waits for elections and for what is silent
 	r := newRig(t, 3)
 	r.apply("q", control.QueueSpec{Replicas: 3})
 	r.apply("alone", control.QueueSpec{Replicas: 1, Placement: control.PlacementSpec{Nodes: []string{"n1"}}})
@@ -68,6 +70,8 @@ func TestNodesAreMissing(t *testing.T) {
 // A minority's disk has nothing of what was confirmed without it, and the count says so: what disks are counted to
 // hold is not what a node says of itself.
 func TestDisksAreCounted(t *testing.T) {
+	every(t)
+	t.Parallel() // mostly it waits for elections and for what is silent
 	r := newRig(t, 3)
 	r.apply("q", control.QueueSpec{Replicas: 3})
 	q, err := r.queue("q")

@@ -6,9 +6,9 @@
 // sent; an offset names one message; evidence covers what was asked or the outcome is not ok; and as many disks hold
 // body and commit record as the evidence says, which is read from the data directories of stopped nodes.
 //
-//	go test ./fuzz/cluster
+//	WEIDA_CLUSTER=1 go test -v ./fuzz/cluster
 //	WEIDA_LONG=1 go test -timeout 60m -v ./fuzz/cluster
 //
-// The first has small counts. What a cluster is and what it promises is in docs/explanation/architecture.md and
+// The first has small counts, the second large ones. Without either only the first scenarios run. What a cluster is and what it promises is in docs/explanation/architecture.md and
 // docs/explanation/fault-model.md.
 package cluster

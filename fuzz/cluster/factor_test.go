@@ -72,6 +72,8 @@ func (r *rig) owned(l *ledger) {
 // A queue is deleted and made again under its name while a node is down that has a replica of it. When that node
 // returns, nothing of the old queue appears, and nothing of it is left there (T-19).
 func TestNameIsTakenAgainWhileANodeIsDown(t *testing.T) {
+	every(t)
+	t.Parallel() // mostly it waits for elections and for what is silent
 	r := newRig(t, 3)
 	r.apply("q", control.QueueSpec{Replicas: 3})
 	first, err := r.queue("q")
@@ -131,6 +133,7 @@ func groupDirs(dir string) (list []uint64, err error) {
 
 // Every node is killed at once, in the middle of publishes, and started again: what was confirmed is there (T-52, D-1).
 func TestAllAreKilledAtOnce(t *testing.T) {
+	every(t)
 	r := newRig(t, 3)
 	names := []string{"a", "b", "c", "d"}
 	r.applyAll(control.QueueSpec{Replicas: 3}, names...)

@@ -25,6 +25,7 @@ const electionMax = 10 * time.Second
 // Three nodes are stopped and started, one after the other, under load: every group has a leader soon after each, no
 // message that was confirmed is lost, and in the end the leaders are spread evenly (T-52, X-10).
 func TestRollingRestart(t *testing.T) {
+	every(t)
 	r := newRig(t, 3)
 	names := queueNames(count(20, 200))
 	r.applyMany(control.QueueSpec{Replicas: 3}, names)
@@ -117,6 +118,7 @@ func (r *rig) spread(names []string) error {
 
 // A large message goes to three nodes beside small ones: nobody is elected meanwhile, and memory stays flat.
 func TestLargeBesideSmall(t *testing.T) {
+	every(t)
 	r := newRig(t, 3)
 	r.applyAll(control.QueueSpec{Replicas: 3}, "large", "small")
 	small := newLedger(t, "small")
@@ -278,6 +280,7 @@ func (r *rig) processor(x *node) time.Duration {
 // Many queues with three replicas that nobody uses cost little. The figures are printed; what they should be is judged
 // by people, and only what would be a mistake fails.
 func TestIdleQueuesCostLittle(t *testing.T) {
+	every(t)
 	r := newRig(t, 3)
 	names := queueNames(count(100, 1_000))
 	began := time.Now()

@@ -43,6 +43,13 @@ func run(m *testing.M) int {
 // long says that the large counts are wanted, and the time that they take.
 var long = os.Getenv("WEIDA_LONG") != ""
 
+// every skips a test unless all of them are wanted: a plain run of the module's tests has the first few.
+func every(t *testing.T) {
+	if !long && os.Getenv("WEIDA_CLUSTER") == "" {
+		t.Skip("WEIDA_CLUSTER=1 runs all scenarios")
+	}
+}
+
 // count is how much of something a test does.
 func count(short, large int) int {
 	if long {
