@@ -64,8 +64,9 @@ func newCluster(n *Node) (*cluster, error) {
 		c.number, c.founder, c.self = raftstore.NodeID(m.Number), true, raftstore.ReplicaID(m.Number)
 	}
 	if c.number == 0 {
-		return nil, fmt.Errorf("this node's key %s is none of the seeds, and the node file has no number; "+
-			"run `weida node add` on the cluster, and put the number that it prints into the node file", me)
+		return nil, fmt.Errorf("this node's key is none of the seeds, and the node file has no number; run "+
+			"`weida node add %s --fingerprint %s` for the cluster, and put the number that it prints into the node file",
+			n.c.Name, me)
 	}
 	id := n.store.Identity()
 	c.links = peer.New(peer.Options{

@@ -139,11 +139,15 @@ func (c *Cluster) UnderReplicated() Verdict {
 	for _, g := range c.views() {
 		s := c.state(g)
 		if s.InStep < s.Factor {
-			why := s.Why
-			if why == "" {
-				why = "its members are being changed"
+			why := fmt.Sprintf("%d of %d voters are in step", s.InStep, s.Factor)
+			switch s.Why {
+			case why:
+			case "":
+				why += ": its members are being changed"
+			default:
+				why += ": " + s.Why
 			}
-			v.find(g.name, s.Remedy, "%d of %d voters are in step: %s", s.InStep, s.Factor, why)
+			v.find(g.name, s.Remedy, "%s", why)
 		}
 	}
 	return v.done()
