@@ -126,8 +126,8 @@ func (l *ledger) locate(m *message, offset, term uint64) {
 func (l *ledger) seen(offset, term uint64, body []byte) *message {
 	var queue, producer string
 	var n, size int
-	_, err := fmt.Sscanf(string(body[:min(len(body), 256)]), "queue %s producer %s message %d size %d\n", &queue, &producer,
-		&n, &size)
+	_, err := fmt.Sscanf(string(body[:min(len(body), 256)]), "queue %s producer %s message %d size %d\n", &queue,
+		&producer, &n, &size)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

@@ -19,8 +19,8 @@ func pinned(names ...string) control.QueueSpec {
 }
 
 // The majority of the control group is killed. Every change of resources and members is refused, with the reason, and
-// every queue that has its own majority takes and delivers messages; also after a survivor was killed and started again,
-// with nobody to ask (B-230.1, B-230.2, B-230.4, T-47, T-48, T-50).
+// every queue that has its own majority takes and delivers messages, also after a survivor was killed and started
+// again, with nobody to ask (B-230.1, B-230.2, B-230.4, T-47, T-48, T-50).
 func TestControlMajorityIsKilled(t *testing.T) {
 	every(t)
 	t.Parallel() // mostly it waits for elections and for what is silent
@@ -143,7 +143,8 @@ func TestQueueMajorityIsKilled(t *testing.T) {
 		r.send(c, broken, wire.Replicated(2, wire.Flushed))
 	}
 	k := &consuming{r: r, l: whole, id: "k"}
-	p := &producing{r: r, l: whole, id: "p", want: wire.Replicated(2, wire.Flushed), size: 100, every: 5 * time.Millisecond}
+	p := &producing{r: r, l: whole, id: "p", want: wire.Replicated(2, wire.Flushed), size: 100}
+	p.every = 5 * time.Millisecond
 	stopConsuming := r.background(k.run)
 	stopProducing := r.background(p.run)
 	r.kill(r.nodes[:2]...)
