@@ -39,13 +39,13 @@ func equalMembers(a, b []raftstore.Member) bool {
 
 // wish sets a goal, now and then.
 func (c *cluster) wish(g *group, d *desk, rep *raftstore.Replication) {
-	if c.calm || !c.o.members || !c.chance(12) {
+	if c.calm || !c.o.members || !c.chance(6) {
 		return
 	}
 	if m := pick(c.loop, rep.Current); c.chance(2) && m.Replica != rep.Self && !m.Learner {
 		c.note("g%d: leadership to r%d on n%d: %v", g.id, m.Replica, m.Node,
 			d.group.Reconfigure(raftstore.Change{TransferTo: m.Replica}))
-		c.stats.fault("transfer")
+		c.stats.fault("leadership moved")
 		d.wake()
 		return
 	}

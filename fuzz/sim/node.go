@@ -55,6 +55,7 @@ func (n *node) boot() {
 	}
 	n.life++
 	n.fs = faultfs.New(n.disk)
+	n.fs.Count(faultfs.Changes...)
 	n.mutateDisk()
 	n.desks = map[raftstore.GroupID]*desk{}
 	n.stepDue, n.flushDue, n.standsUntil, n.waiting = false, false, 0, nil

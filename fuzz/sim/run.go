@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	healLimit  = 120 * second // after the faults everything has to be in order
+	healLimit  = 60 * second // after the faults everything has to be in order
 	faultTime  = 12 * second
 	linesShown = 60
 )
@@ -112,7 +112,9 @@ func (c *cluster) play() {
 	if len(c.problems) == 0 {
 		c.guard(c.heal)
 	}
-	c.runUntil(c.now+healLimit, c.settledDown)
+	began := c.now
+	c.runUntil(began+healLimit, c.settledDown)
+	c.stats.healed = c.now - began
 	if len(c.problems) == 0 {
 		c.conclude()
 	}

@@ -13,6 +13,7 @@ import (
 type stats struct {
 	events, packets, commits, acks, unknown, refused uint64
 	deliveries, settles, proofs, looks, streams      uint64
+	healed                                           micros // from the end of the faults until all is in order
 	faults                                           map[string]uint64
 	told                                             map[raftstore.EventKind]uint64
 }
@@ -36,6 +37,7 @@ func (s *stats) add(o *stats) {
 	s.proofs += o.proofs
 	s.looks += o.looks
 	s.streams += o.streams
+	s.healed = max(s.healed, o.healed)
 	for k, v := range o.faults {
 		s.faults[k] += v
 	}
@@ -60,6 +62,7 @@ func (s *stats) table(out io.Writer, seeds int, took time.Duration) {
 	row("proofs", s.proofs)
 	row("disks opened", s.looks)
 	row("transfers", s.streams)
+	row("longest healing, s", s.healed)
 	for _, k := range sortedKeys(s.faults) {
 		row(k, s.faults[k])
 	}
