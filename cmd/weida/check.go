@@ -72,7 +72,7 @@ func newCheckOf(name, arg, short, long, example string) *cobra.Command {
 				word = fmt.Sprintf("%d groups", len(v.Findings))
 			}
 			fmt.Println(v.Check + ": " + word)
-			tellVerdict(os.Stdout, &v)
+			tellVerdict(os.Stdout, &v, pauseAway)
 		}
 		if err == nil && !v.OK {
 			return &exitError{status: statusUnhealthy}

@@ -228,7 +228,7 @@ func awaitLeaders(ctx context.Context, c contextFile) {
 	})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "weida: not every group has a leader yet: %v\n", err)
-		tellVerdict(os.Stderr, &v)
+		tellVerdict(os.Stderr, &v, pauseAway)
 	}
 }
 

@@ -140,7 +140,11 @@ func (f nodeFlags) change(cmd *cobra.Command, verb control.Verb, name, path stri
 		return r.end(cmd.Context(), 1)
 	}
 	if *f.dry && !asJSON {
-		tellVerdict(os.Stdout, &answer.Verdict)
+		pause := pauseAway
+		if verb == control.NodeDrain {
+			pause = "its only copy is there until another node has it"
+		}
+		tellVerdict(os.Stdout, &answer.Verdict, pause)
 	}
 	if until == nil {
 		return r.end(cmd.Context(), 1)
@@ -229,12 +233,15 @@ func orDash(v string) string {
 	return v
 }
 
-// tellVerdict says what a check found.
-func tellVerdict(out *os.File, v *admin.Verdict) {
+// pauseAway is what a node that is away means for a queue of one replica.
+const pauseAway = "its only copy is there: nobody serves it while the node is away"
+
+// tellVerdict says what a check found, and what the one-replica queues of the node have to expect.
+func tellVerdict(out *os.File, v *admin.Verdict, pause string) {
 	for _, f := range v.Findings {
 		fmt.Fprintf(out, "  %s: %s; needed: %s\n", f.Group, f.Why, f.Needed)
 	}
 	for _, name := range v.Pauses {
-		fmt.Fprintf(out, "  queue/%s: its only copy is there: nobody serves it while the node is away\n", name)
+		fmt.Fprintf(out, "  queue/%s: %s\n", name, pause)
 	}
 }
