@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -89,10 +90,9 @@ func newRig(t *testing.T, n int) *rig {
 	at := r.freePorts(n)
 	var seeds []map[string]string
 	keys := make(map[endpoint.Fingerprint]endpoint.Role)
-	for i := range n {
+	for i, key := range r.dataDirs(n) {
 		x := &node{name: fmt.Sprintf("n%d", i+1), listen: at[i].udp, admin: "http://" + at[i].tcp}
 		x.dir = filepath.Join(r.dir, x.name)
-		key := r.identity(x.dir, "node").Fingerprint()
 		keys[key] = endpoint.RoleNode
 		seeds = append(seeds, map[string]string{"name": x.name, "address": x.listen, "fingerprint": key.String()})
 		said, err := os.Create(filepath.Join(r.dir, x.name+".out"))
@@ -104,12 +104,34 @@ func newRig(t *testing.T, n int) *rig {
 		r.nodes = append(r.nodes, x)
 	}
 	r.trust = endpoint.NewTrust(keys)
+	if err := os.Mkdir(filepath.Join(r.dir, "files"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { r.end() })
 	for _, x := range r.nodes {
 		r.configure(x, seeds)
 	}
 	r.start(r.nodes...)
 	return r
+}
+
+// dataDirs makes the nodes' data directories with their keys, in the order of the keys, which is that of their numbers.
+func (r *rig) dataDirs(n int) (keys []endpoint.Fingerprint) {
+	r.t.Helper()
+	made := make(map[endpoint.Fingerprint]string)
+	for i := range n {
+		dir := filepath.Join(r.dir, fmt.Sprintf("made%d", i))
+		key := r.identity(dir, "node").Fingerprint()
+		made[key] = dir
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b endpoint.Fingerprint) int { return bytes.Compare(a[:], b[:]) })
+	for i, key := range keys {
+		if err := os.Rename(made[key], filepath.Join(r.dir, fmt.Sprintf("n%d", i+1))); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return keys
 }
 
 // directory is one of the test's own, kept where it fails.
@@ -170,7 +192,7 @@ func (r *rig) configure(x *node, seeds []map[string]string) {
 	b, err := yaml.Marshal(map[string]any{
 		"name": x.name, "data": x.dir, "listen": x.listen, "admin": strings.TrimPrefix(x.admin, "http://"),
 		"trust": []map[string]string{{"fingerprint": r.key.Fingerprint().String(), "role": "admin"}},
-		"seeds": seeds,
+		"seeds": seeds, "connectors": map[string]string{"dir": "files"},
 	})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(r.dir, x.name+".yaml"), b, 0o600)
