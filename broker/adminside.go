@@ -61,7 +61,7 @@ func (n *Node) AdminAddr() net.Addr { return n.adminAddr }
 // Mutate implements admin.Node.
 func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, error) {
 	m.At = time.Now().UnixMilli()
-	if err := n.tooLarge(&m); err != nil {
+	if err := n.untakable(&m); err != nil {
 		return control.Result{Err: err}, nil
 	}
 	if err := n.begun(ctx); err != nil {
@@ -114,8 +114,15 @@ func versionOf(res *control.Result) uint64 {
 	return 0
 }
 
-// tooLarge refuses a queue whose messages this node would not take.
-func (n *Node) tooLarge(m *control.Mutation) *control.Error {
+// untakable refuses a queue whose messages this node would not take, and a node whose key can be nobody's.
+func (n *Node) untakable(m *control.Mutation) *control.Error {
+	if m.Verb == control.NodeAdd && m.Node != nil {
+		if _, err := endpoint.ParseFingerprint(m.Node.Fingerprint); err != nil {
+			return &control.Error{
+				Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: "spec.fingerprint", Message: err.Error(),
+			}
+		}
+	}
 	if m.Queue == nil || m.Queue.Limits.MessageBytes <= uint64(n.c.MessageMax) {
 		return nil
 	}
@@ -155,7 +162,7 @@ func (n *Node) admitted(c control.Queue) bool {
 // Try implements admin.Node.
 func (n *Node) Try(m control.Mutation) control.Result {
 	m.At = time.Now().UnixMilli()
-	if err := n.tooLarge(&m); err != nil {
+	if err := n.untakable(&m); err != nil {
 		return control.Result{Err: err}
 	}
 	return n.registry.try(m)

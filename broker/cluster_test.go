@@ -288,7 +288,14 @@ func TestNodeJoins(t *testing.T) {
 	r := newCluster(t, 3)
 	id := r.identity("n4")
 	addr := freeAddr(t)
+	cut := id.Fingerprint().String()[:20]
 	res, err := r.any().Mutate(r.ctx, control.Mutation{
+		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4", Node: &control.NodeSpec{Fingerprint: cut},
+	})
+	if err != nil || res.Err == nil || res.Err.Reason != control.Invalid || res.Err.Field != "spec.fingerprint" {
+		t.Fatalf("a key cut short: %+v, %v", res.Err, err)
+	}
+	res, err = r.any().Mutate(r.ctx, control.Mutation{
 		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4",
 		Node: &control.NodeSpec{Fingerprint: id.Fingerprint().String(), Address: addr},
 	})
