@@ -26,8 +26,8 @@ var ErrNotMember = errors.New("the configuration in the log does not name this r
 
 // ErrForgot means that a replica's log ends before entries that it has confirmed to its leader: its directory was put
 // back to an older state. It is read-only, votes no more, and must not be counted among those that hold a message.
-var ErrForgot = errors.New("the log ends before what this replica has confirmed: its data directory was put back to an " +
-	"older state; the others have what is missing; remove this node with what is on its disk, and add it anew")
+var ErrForgot = errors.New("the log ends before what this replica has confirmed: its data directory was put back to " +
+	"an older state; the others have what is missing; remove this node with what is on its disk, and add it anew")
 
 // errOpening refuses proposals of a machine that is still being replayed.
 var errOpening = errors.New("the group is being opened; nothing was stored; try again")
