@@ -207,6 +207,12 @@ func (s *scene) member(id raftstore.NodeID) raftstore.Member {
 	return raftstore.Member{Replica: s.g.replicas[id], Node: id}
 }
 
+// joiner is a new replica on a node.
+func (s *scene) joiner(id raftstore.NodeID) raftstore.Member {
+	s.replicas++
+	return raftstore.Member{Replica: s.replicas, Node: id}
+}
+
 var (
 	onTwo   = want{wantReplicated, 2, true}
 	onThree = want{wantReplicated, 3, true}

@@ -251,6 +251,73 @@ func wrongBytes(s *scene) {
 // What has another digest is not the body: the right one is asked for (fault 47).
 func TestWrongBytes(t *testing.T) { stage(t, 3, wrongBytes) }
 
+// lateAnswers is the story of a follower whose disk is so slow that what it was to answer is replaced before.
+func lateAnswers(s *scene) {
+	for _, id := range []raftstore.NodeID{3, 4, 5} {
+		s.Cut(1, id)
+	}
+	victim := s.node(2)
+	victim.flushTakes = 20 * second
+	for range 5 {
+		s.Publish(1, want{wantStored, 1, true})
+		s.Run(100 * millisecond)
+	}
+	s.Cut(1, 2)
+	next := s.Leads(1, 2)
+	s.Acked(s.Publish(next, want{wantReplicated, 3, true}))
+	s.Run(3 * second)
+	victim.flushTakes = 2 * millisecond
+	s.net.heal()
+	s.Run(30 * second)
+	one := s.Publish(s.Leads(), want{wantReplicated, 5, true})
+	s.Acked(one)
+	if one.result.kind != done {
+		s.fail("Q10 all is well, and %v is held by %d", one.m, one.result.proof.n)
+	}
+}
+
+// A follower whose answers were overtaken goes on to answer.
+func TestLateAnswers(t *testing.T) { stage(t, 5, lateAnswers) }
+
+// removedLeader is the story of a leader that a change removes while a member does not hear of it.
+func removedLeader(s *scene) {
+	s.g.goal = []raftstore.Member{s.member(3)}
+	s.g.patience = 1000
+	s.operate(s.g)
+	s.RunUntil("one member is left", func() bool { return s.g.goal == nil })
+	s.Acked(s.Publish(s.Leads(), want{wantStored, 1, true}))
+	s.PowerCut(3)
+	s.Run(second)
+	s.Boot(3)
+	s.Acked(s.Publish(s.Leads(), want{wantStored, 1, true}))
+}
+
+// From three to one, and the one that is left is not the leader.
+func TestLeaderIsRemoved(t *testing.T) { stage(t, 3, removedLeader) }
+
+// A queue grows from one to three and shrinks to another one under a producer that never stops.
+func TestOneThreeOne(t *testing.T) {
+	stage(t, 3, func(s *scene) {
+		s.addProducer(s.g, "p")
+		p := s.producers[0]
+		p.run()
+		s.consume()
+		s.operate(s.g)
+		all := []raftstore.Member{s.member(1), s.member(2), s.member(3)}
+		for _, to := range [][]raftstore.Member{{all[0]}, {all[0], s.joiner(2), s.joiner(3)}, {s.joiner(3)}, {s.joiner(1)}} {
+			for i := range to { // who is a member stays the replica that it is
+				if rid := s.g.replicas[to[i].Node]; rid != 0 {
+					to[i].Replica = rid
+				}
+			}
+			s.g.goal, s.g.patience = to, 1000
+			s.RunUntil("the membership is changed", func() bool { return s.g.goal == nil })
+			s.Run(2 * second)
+		}
+		p.quota = p.seq
+	})
+}
+
 // Stories that a rule is for go wrong without it.
 func TestStoriesCarryWeight(t *testing.T) {
 	for _, x := range []struct {
