@@ -133,7 +133,8 @@ func (r *NodeReconciler) connector(t *task, c *Connector, s *State) outcome {
 	case rt == nil && deleting:
 		return outcome{command: r.stopped(&k)}
 	case rt == nil && why == nil:
-		why = &Condition{CondAttachment, "NotRun", "this build runs no connectors; the resource is kept"}
+		why = &Condition{CondAttachment, "NotRun", "this node runs no connectors, because its node file names no " +
+			"directory for them (connectors.dir); the resource is kept"}
 	}
 	if rt != nil && (deleting || why != nil) {
 		done, err := rt.Stop(k.Metadata.UID)
