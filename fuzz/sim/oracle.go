@@ -85,13 +85,13 @@ func (o *oracle) proveEntry(d *desk, n int, m wal.Mark, what string) {
 	var on []raftstore.NodeID
 	for _, other := range o.nodes {
 		if _, here := d.g.onDisk[other.id]; here && o.holds(other, d.g.id, m) {
-			on = append(on, other.id)
+			if on = append(on, other.id); len(on) == n {
+				return
+			}
 		}
 	}
-	if len(on) < n {
-		o.fail("Q8 g%d: the %s of entry %d of term %d says that %d hold it, the disks of %v do",
-			d.g.id, what, m.Index, m.Term, n, on)
-	}
+	o.fail("Q8 g%d: the %s of entry %d of term %d says that %d hold it, the disks of %v do",
+		d.g.id, what, m.Index, m.Term, n, on)
 }
 
 // proveHeld does it for everything that a leader knows.
