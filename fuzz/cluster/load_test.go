@@ -38,6 +38,9 @@ func TestRollingRestart(t *testing.T) {
 		work = append(work, p.run)
 	}
 	stop := r.background(work...)
+	for _, l := range ledgers {
+		r.await(l, "some are confirmed", func(c tally) bool { return c.confirmed > 10 })
+	}
 	for _, x := range r.nodes {
 		r.stop(x)
 		r.start(x)
