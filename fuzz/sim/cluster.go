@@ -47,6 +47,7 @@ type group struct {
 	goal     []raftstore.Member                       // of a change of membership; nil: none is under way
 	patience int                                      // looks after which the goal is given up
 	removed  map[raftstore.NodeID]bool                // where a replica was taken down
+	past     []raftstore.Index                        // up to where those held the log, flushed
 }
 
 // genesisOf is how a replica begins.

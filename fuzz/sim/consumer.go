@@ -19,7 +19,8 @@ type consumer struct {
 	trying  bool
 	life    uint64 // rises when it loses its session or its mind
 	count   uint64 // deliveries granted
-	heard   micros // when it got something last
+	heard   micros // when it got something, or renewed its credit
+	worked  micros // when it got something
 }
 
 func newConsumer(c *cluster, g *group, sub string) *consumer {
@@ -28,8 +29,9 @@ func newConsumer(c *cluster, g *group, sub string) *consumer {
 
 // run keeps it attached.
 func (c *consumer) run() {
-	if c.desk != nil && c.desk.gone { // its connection is gone
-		c.leave()
+	if c.desk != nil && (c.desk.gone || c.now-c.worked > 5*second) {
+		c.worked = c.now
+		c.leave() // its connection is gone, or what it was sent may be
 	}
 	switch {
 	case c.desk == nil && !c.trying:
@@ -76,7 +78,7 @@ func (c *consumer) attach() {
 		a := &ask{what: "attach " + c.sub, want: want{kind: wantStored}}
 		a.reply = func(r result) {
 			if r.kind == done && c.life == life {
-				c.desk, c.session = d, session
+				c.desk, c.session, c.worked = d, session, c.now
 			}
 			answer(r)
 		}
@@ -136,7 +138,7 @@ func (c *consumer) work(d *desk, session, life uint64, e queue.Effect) {
 	if c.life != life {
 		return
 	}
-	c.heard = c.now
+	c.heard, c.worked = c.now, c.now
 	c.after(c.between(millisecond, 40*millisecond), func() {
 		if c.life != life {
 			return

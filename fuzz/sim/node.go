@@ -323,6 +323,9 @@ func (n *node) removeRetired(g *group, now raftstore.ReplicaID) error {
 		d.vanish()
 		delete(n.desks, g.id)
 	}
+	if log := n.oracle.logOf(n, g.id); log != nil {
+		g.past = append(g.past, log.Last().Index)
+	}
 	if err := n.store.RemoveLog(g.id); err != nil {
 		return err
 	}
