@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"strings"
 
 	"weida/broker/client"
 	"weida/broker/endpoint"
@@ -14,27 +15,32 @@ import (
 )
 
 func Example() {
-	addr := flag.String("addr", "", "HOST:PORT of the node: `addresses` in the context file")
-	node := flag.String("node", "", "fingerprint of the node's key: `nodes` in the context file")
+	addrs := flag.String("addrs", "", "HOST:PORT of some nodes, with commas: addresses in the context file")
+	nodes := flag.String("nodes", "", "fingerprints of all nodes' keys, with commas: nodes in the context file")
 	keys := flag.String("keys", "keys", "directory of this program's key pair")
 	name := flag.String("name", "client", "name of the key pair in it")
 	flag.Parse()
 	ctx := context.Background()
 
-	// The program's own key. If there is none it is made, and the node lets nobody in before it trusts it.
+	// The program's own key. If there is none it is made, and a node lets nobody in before it trusts it.
 	id, err := endpoint.LoadOrCreateIdentity(fsync.OS(), *keys, *name)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("this program's key is", id.Fingerprint())
-	fingerprint, err := endpoint.ParseFingerprint(*node)
-	if err != nil {
-		log.Fatal(err)
+	// All nodes of the cluster: the one that is asked names the one that leads the queue, and no other is followed.
+	trust := make(map[endpoint.Fingerprint]endpoint.Role)
+	for _, s := range strings.Split(*nodes, ",") {
+		f, err := endpoint.ParseFingerprint(s)
+		if err != nil {
+			log.Fatal(err)
+		}
+		trust[f] = endpoint.RoleNode
 	}
 	c, err := client.Dial(ctx, client.Options{
-		Addrs:    []string{*addr},
+		Addrs:    strings.Split(*addrs, ","),
 		Identity: id,
-		Trust:    endpoint.NewTrust(map[endpoint.Fingerprint]endpoint.Role{fingerprint: endpoint.RoleNode}),
+		Trust:    endpoint.NewTrust(trust),
 	})
 	if err != nil {
 		log.Fatal(err)
