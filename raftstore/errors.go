@@ -19,11 +19,6 @@ var (
 	ErrBody = errors.New("the batch names a large body that is not finished or not free; nothing was stored")
 )
 
-// ErrNotMember means that a log was opened as a replica that its configuration does not name: it was removed, or
-// the log is another replica's. Nothing was changed; whoever holds the group's configuration says what becomes of it.
-var ErrNotMember = errors.New("the configuration in the log does not name this replica; it was removed, or the log " +
-	"is another's; nothing was changed")
-
 // ErrForgot means that a replica's log ends before entries that it has confirmed to its leader: its directory was put
 // back to an older state. It is read-only, votes no more, and must not be counted among those that hold a message.
 var ErrForgot = errors.New("the log ends before what this replica has confirmed: its data directory was put back to " +

@@ -21,5 +21,6 @@ var off struct {
 	yield            bool // a leader whose disk has stalled hands over
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
+	settle           bool // the end of a joint step is written down as committed before Status says so
 	forgot           bool // a replica that has less than it confirmed halts
 }

@@ -251,7 +251,7 @@ func (r *replica) publishReplication() {
 		Leader:           r.toldTo.leader,
 		Committed:        r.conf.members,
 		Current:          r.conf.target(),
-		Joint:            r.conf.joint(),
+		Joint:            r.conf.joint() || r.unsettled(),
 		Quiesced:         r.hushed,
 		WaitingForBodies: r.gate.entries(),
 	}

@@ -358,10 +358,44 @@ func TestNoOldConfiguration(t *testing.T) {
 	}
 }
 
+// Who is left out is discarded once Status says that the joint step is over: the one that stays has that on its disk, for
+// there is nobody left whom it could ask. A replica that was removed and starts again first is opened, and votes.
+func TestEndOfStepIsKept(t *testing.T) {
+	c, lead := threeNodes(t, 30)
+	alone := []Member{{Replica: replicaOn(lead.id), Node: lead.id}}
+	c.reconfigure(lead, alone)
+	for range 100 {
+		if rep := c.replication(lead); !rep.Joint && len(rep.Committed) == 1 {
+			break
+		}
+		c.tick(1)
+	}
+	if rep := c.replication(lead); rep.Joint || len(rep.Committed) != 1 {
+		t.Fatalf("the step does not end: %+v", rep)
+	}
+	for _, n := range c.rest(lead) {
+		c.crash(n, true, memfs.KeepNone)
+	}
+	c.crash(lead, true, memfs.KeepNone)
+	c.start(lead)
+	m := c.open(lead, 1, nil)
+	c.tick(80)
+	if c.leads(1) != lead {
+		t.Fatalf("nobody leads: %+v", c.replication(lead))
+	}
+	tag := m.must(note("on"))
+	c.settle()
+	m.appended(tag)
+	other := c.rest(lead)[0]
+	c.start(other)
+	c.open(other, 1, nil)
+}
+
 // The one voter that stays comes back without knowing that the joint step is over, and with a log that is shorter than
 // that of those who were to vote no more: it had sent what it had not yet flushed. They tell it, for they neither vote
 // for it nor stand for election.
 func TestToldOfTheEnd(t *testing.T) {
+	defer SwitchOff("settle")() // else it would know
 	c, lead := threeNodes(t, 29)
 	alone := members(3)
 	for i := range alone {

@@ -55,6 +55,7 @@ type replica struct {
 	now      int64 // ticks in this life
 	rest     int   // ticks without work
 	parked   bool
+	settled  bool // the end of the last joint step is written down as committed
 	removed  bool // an applied configuration is without this replica
 	hushed   bool // the group is quiet: not ticked
 	eager    bool // the first member of a new group

@@ -77,7 +77,27 @@ func (r *replica) applyChange(t Term, i Index, data []byte) {
 	r.last = wal.Mark{Term: t, Index: i}
 	r.machine.Apply(t, i, nil)
 	r.marks.Applied = i
+	r.settled = r.conf.joint() || off.settle
 }
+
+// settle has it written down and flushed that the change which ended a joint step is committed. Who is left out of the
+// configuration is discarded once Status says that it is over; a replica that had forgotten it in a crash could then
+// ask nobody any more.
+func (r *replica) settle() {
+	if r.settled || r.halted != nil {
+		return
+	}
+	r.log.Committed(min(r.commit, r.log.Last().Index))
+	if err := r.log.Append(&wal.Append{}); err != nil {
+		return // no room, or a job first: tried again with the next round
+	}
+	r.settled, r.noted = true, r.log.End()
+	r.log.RequestFlush()
+	r.shard.awaitFlush(r)
+}
+
+// unsettled says that the end of the last joint step may still be forgotten.
+func (r *replica) unsettled() bool { return !r.settled || r.log.FlushedEnd().Less(r.noted) }
 
 // role is what this replica is now, and who leads.
 func (r *replica) role() roleTold {

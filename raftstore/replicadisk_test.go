@@ -192,11 +192,6 @@ func TestLeaderStops(t *testing.T) {
 	if list := lead.host.ReceiveRaft(2, []Frame{{1, appendMessage(nil, sample()[1])}}); len(list) != 1 {
 		t.Errorf("after it stopped: %v", list)
 	}
-	x := newKV(t, "x")
-	x.replica = true
-	if _, err := lead.host.OpenReplica(1, x, ReplicaOptions{Self: 99}); !errors.Is(err, ErrNotMember) {
-		t.Errorf("opened as another replica: %v", err)
-	}
 }
 
 // Groups have nothing in common but the flush call: one's leader is deposed, another one's log fails, and a third does

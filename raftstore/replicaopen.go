@@ -19,7 +19,7 @@ import (
 //  3. Role, Moved; then the group is on its shard, and a group with one voter elects it.
 //
 // All of it runs on the caller's goroutine; open many groups from many goroutines. Errors: ErrOpen, ErrNoSuchGroup,
-// ErrStopped, ErrNotMember, errors about the genesis; a log that is corrupt or of another version is refused as its own
+// ErrStopped, errors about the genesis; a log that is corrupt or of another version is refused as its own
 // *segment.CorruptError or *segment.VersionError, and no other group is affected.
 func (h *Host) OpenReplica(g GroupID, m Machine, o ReplicaOptions) (Group, error) {
 	if h.o.Transport == nil {
@@ -106,12 +106,15 @@ func (r *replica) start(g *Genesis) error {
 	if err := r.replay(); err != nil {
 		return err
 	}
+	// One that was removed is opened all the same until it is discarded: who stays may not know yet that the change is
+	// committed, and need its vote. It calls no election, and nobody counts a replica that is none of his members.
 	if _, ok := r.nodeOf(r.rid); !ok && len(r.conf.members) > 0 {
-		return fmt.Errorf("replica %d: %w", uint64(r.rid), ErrNotMember)
+		r.removed = true
 	}
 	if _, ok := r.machine.(Holder); ok {
 		r.log.Trim()
 	}
+	r.settled = true // what was replayed is known to be committed
 	r.moved()
 	r.eager = fresh && g != nil && len(g.Members) > 0 && g.Members[0].Replica == r.rid
 	if (r.eager || len(r.conf.state.Voters) == 1) && r.conf.votes(r.rid) {

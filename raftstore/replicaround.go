@@ -25,6 +25,7 @@ func (r *replica) advance() {
 		r.marks.Flushed = f
 	}
 	r.releaseAnswers()
+	r.settle()
 }
 
 // writeAll is steps 3 and 4: letters, time and proposals go into raft, and what raft wants stored is written.

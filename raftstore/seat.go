@@ -75,6 +75,7 @@ type seat struct {
 	idle     int  // ticks without work
 	snap     snapshotState
 	releases releases
+	noted    segment.Position // up to there the log is to be flushed, besides its entries
 }
 
 func (o *seat) common() *seat { return o }

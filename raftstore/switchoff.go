@@ -22,6 +22,7 @@ func SwitchOff(rule string) (restore func()) {
 		"yield":            &off.yield,
 		"goodbye":          &off.goodbye,
 		"commitOnly":       &off.commitOnly,
+		"settle":           &off.settle,
 		"forgot":           &off.forgot,
 	}[rule]
 	if !ok {
