@@ -358,8 +358,8 @@ func TestNoOldConfiguration(t *testing.T) {
 	}
 }
 
-// Who is left out is discarded once Status says that the joint step is over: the one that stays has that on its disk, for
-// there is nobody left whom it could ask. A replica that was removed and starts again first is opened, and votes.
+// Who is left out is discarded once Status says that the joint step is over: the one that stays has that on its disk,
+// for there is nobody left whom it could ask. A replica that was removed and starts again first is opened, and votes.
 func TestEndOfStepIsKept(t *testing.T) {
 	c, lead := threeNodes(t, 30)
 	alone := []Member{{Replica: replicaOn(lead.id), Node: lead.id}}

@@ -190,6 +190,10 @@ func (r *replica) beginTask() {
 	if r.stopping && r.hard.running != 0 {
 		return
 	}
+	if r.stopping && r.task == noTask && !r.gone && r.halted == nil {
+		// As before parking: who stops in order and starts alone knows what was committed.
+		r.log.Committed(min(r.commit, r.log.Last().Index))
+	}
 	r.seat.beginTask()
 }
 

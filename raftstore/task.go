@@ -147,7 +147,8 @@ func (o *seat) finish() {
 
 // awaitsFlush reports whether a finished flush would be news for the group.
 func (o *seat) awaitsFlush() bool {
-	return !o.closed() && o.halted == nil && ((o.marks.Flushed < o.marks.Written || o.log.FlushedEnd().Less(o.noted)) || o.expects)
+	behind := o.marks.Flushed < o.marks.Written || o.log.FlushedEnd().Less(o.noted)
+	return !o.closed() && o.halted == nil && (behind || o.expects)
 }
 
 // tick counts idle time and parks the group when there was enough of it. It returns false when the

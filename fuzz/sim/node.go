@@ -302,9 +302,6 @@ func (n *node) openFailed(g *group, err error) {
 		n.died()
 		return
 	}
-	if errors.Is(err, raftstore.ErrNotMember) {
-		return // the membership that removed it is there, and its end is on the way
-	}
 	if !errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, errInjected) && !errors.Is(err, fsync.ErrPoisoned) {
 		n.fail("%v g%d not opened: %v", n, g.id, err)
 		return
