@@ -91,13 +91,13 @@ func (r *replica) settle() {
 	if err := r.log.Append(&wal.Append{}); err != nil {
 		return // no room, or a job first: tried again with the next round
 	}
-	r.settled, r.noted = true, r.log.End()
+	r.settled, r.noting, r.noted = true, true, r.log.End()
 	r.log.RequestFlush()
 	r.shard.awaitFlush(r)
 }
 
 // unsettled says that the end of the last joint step may still be forgotten.
-func (r *replica) unsettled() bool { return !r.settled || r.log.FlushedEnd().Less(r.noted) }
+func (r *replica) unsettled() bool { return !r.settled || r.noting }
 
 // role is what this replica is now, and who leads.
 func (r *replica) role() roleTold {

@@ -25,6 +25,7 @@ func (r *replica) advance() {
 		r.marks.Flushed = f
 	}
 	r.releaseAnswers()
+	r.noting = r.noting && r.log.FlushedEnd().Less(r.noted)
 	r.settle()
 }
 

@@ -76,6 +76,7 @@ type seat struct {
 	snap     snapshotState
 	releases releases
 	noted    segment.Position // up to there the log is to be flushed, besides its entries
+	noting   bool             // as of the last time that the log was asked, it is not
 }
 
 func (o *seat) common() *seat { return o }

@@ -147,7 +147,7 @@ func (o *seat) finish() {
 
 // awaitsFlush reports whether a finished flush would be news for the group.
 func (o *seat) awaitsFlush() bool {
-	behind := o.marks.Flushed < o.marks.Written || o.log.FlushedEnd().Less(o.noted)
+	behind := o.marks.Flushed < o.marks.Written || o.noting
 	return !o.closed() && o.halted == nil && (behind || o.expects)
 }
 
