@@ -128,6 +128,7 @@ func Open(c Config) (_ *Node, err error) {
 	if err := n.openStorage(); err != nil {
 		return nil, err
 	}
+	n.registry = newRegistry(n.c.Log) // the links of a node that joins ask for it
 	if err := n.cluster.join(); err != nil {
 		return nil, err
 	}

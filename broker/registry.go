@@ -247,7 +247,6 @@ func (n *Node) openControl() error {
 		return fmt.Errorf("the control log is missing: %s holds %d groups but not groups/%d, which says what they are; "+
 			"nothing was made or changed; restore that directory", n.c.Dir, len(groups), uint64(controlGroup))
 	}
-	n.registry = newRegistry(n.c.Log)
 	if c := n.cluster; c != nil {
 		return c.openControl()
 	}
