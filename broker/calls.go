@@ -35,6 +35,9 @@ func (c *cluster) serve(ctx context.Context, from raftstore.NodeID, request []by
 	if len(request) == 0 {
 		return nil, errors.New("an empty call")
 	}
+	if !c.opened.Load() {
+		return nil, errors.New("this node is being opened, or waits to be let into the cluster")
+	}
 	switch kind, content := request[0], request[1:]; kind {
 	case callCommand:
 		if _, err := control.Decode(content); err != nil {

@@ -28,7 +28,8 @@ type cluster struct {
 	// founder says that the cluster began with this node; self is its replica of the control log.
 	founder bool
 	self    raftstore.ReplicaID
-	started bool // the links are; of who opens the node
+	started bool        // the links are; of who opens the node
+	opened  atomic.Bool // the control log is
 	table   atomic.Pointer[table]
 
 	mu      sync.Mutex
@@ -195,6 +196,7 @@ func (c *cluster) openControl() error {
 	if err != nil {
 		return fmt.Errorf("control log: %w", err)
 	}
+	c.opened.Store(true)
 	return nil
 }
 
