@@ -18,9 +18,10 @@ type change struct {
 	command []byte
 	own     *control.Command // of a controller of this node, which is told if there is no entry
 
-	term   raftstore.Term // with index, once it has an entry
-	index  raftstore.Index
-	result control.Result
+	term    raftstore.Term // with index, once it has an entry
+	index   raftstore.Index
+	decided bool // its entry is applied
+	result  control.Result
 	// answer holds one: nil when the entry is applied and durable; errNotLeading when nothing was done and another node
 	// may be asked; nil channel if nobody waits.
 	answer chan error
@@ -152,11 +153,22 @@ func (r *registry) decidedLocked(t raftstore.Term, i raftstore.Index, result con
 		return
 	}
 	if c.term == t {
-		c.result, c.own = result, nil
+		c.decided, c.result, c.own = true, result, nil
 		return
 	}
 	r.endLocked(errNotLeading) // another leader's entry: this one is nowhere
 	r.nextLocked()
+}
+
+// undecidedLocked gives up on the change under way when a snapshot takes the place of entries: whether its own is among
+// them is not known any more.
+func (r *registry) undecidedLocked() {
+	if c := r.underWay; c != nil && c.index != 0 && !c.decided {
+		r.endLocked(&wire.Error{
+			Code: wire.MutationIndeterminate, Detail: "This node lost the lead of the control group, and was brought up to date " +
+				"by a snapshot, which does not say what became of it",
+		})
+	}
 }
 
 // Appended implements raftstore.Machine.

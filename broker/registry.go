@@ -166,7 +166,7 @@ func (r *registry) Moved(m raftstore.Marks) {
 		told++
 	}
 	r.news = slices.Delete(r.news, 0, told)
-	if c := r.underWay; c != nil && c.index != 0 && c.index <= r.durable {
+	if c := r.underWay; c != nil && c.decided && c.index <= r.durable {
 		r.endLocked(nil)
 		r.nextLocked()
 	}
@@ -225,6 +225,7 @@ func (r *registry) Restore(s raftstore.Source) error {
 	r.mu.Lock()
 	r.state = state
 	r.news = nil
+	r.undecidedLocked()
 	if r.reconciler != nil { // a leader's snapshot
 		r.reconciler.Load(r.state)
 	}
