@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -346,4 +347,40 @@ func TestStrangerDoesNotJoin(t *testing.T) {
 	if !strings.Contains(err.Error(), "has not let this node in") {
 		t.Error(err)
 	}
+}
+
+// placed returns a queue's placement when it is as wanted.
+func (r *clusterRig) placed(queue string, ok func([]control.Replica) bool) []control.Replica {
+	r.t.Helper()
+	for r.ctx.Err() == nil {
+		for _, q := range r.any().Registry().Queues {
+			if q.Metadata.Name == queue && ok(q.Status.Placement) {
+				return q.Status.Placement
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("the placement of %s does not become as wanted: %+v", queue, r.any().Registry().Queues)
+	return nil
+}
+
+// A replica whose directory is gone is lost, and never begun again under its id: it would be a group of its own that
+// knows nothing of what it had confirmed.
+func TestMissingReplicaIsLost(t *testing.T) {
+	r := newCluster(t, 3)
+	r.make("q", control.QueueSpec{Replicas: 3})
+	r.placed("q", func(rows []control.Replica) bool {
+		return !slices.ContainsFunc(rows, func(p control.Replica) bool { return !p.Made })
+	})
+	i := 1
+	key := r.configs[i].Identity.Fingerprint().String()
+	r.stop(i)
+	dir := filepath.Join(r.configs[i].Dir, "groups", fmt.Sprint(r.any().Registry().Queues[0].Metadata.UID))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	r.start(i)
+	r.placed("q", func(rows []control.Replica) bool {
+		return slices.ContainsFunc(rows, func(p control.Replica) bool { return p.Node == key && p.Lost == "Missing" })
+	})
 }

@@ -25,11 +25,10 @@ type connectors struct {
 // running is one connector, from Start to the end of Stop.
 type running struct {
 	spec   control.ConnectorSpec
-	runs   connector.Connector // nil until it was made
+	runs   connector.Connector
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it has ended
-	err    error         // why it cannot run at all; set before done
-	over   bool          // what it left is forgotten, or is to stay; guarded by connectors.mu
+	over   bool          // it was asked to forget what it left; guarded by connectors.mu
 }
 
 // newConnectors returns nil, the runtime of none, where the node has no directory for files.
@@ -59,8 +58,6 @@ func (c *connectors) Start(k control.Connector) (bool, error) {
 		default: // it is woken when it has ended
 		}
 		return false, nil
-	case r.runs == nil:
-		return false, r.err
 	}
 	s := r.runs.Status()
 	if s.Phase == control.Ready || s.Done {
@@ -76,12 +73,11 @@ func (c *connectors) Start(k control.Connector) (bool, error) {
 func (c *connectors) begin(k control.Connector) {
 	uid := k.Metadata.UID
 	ctx, cancel := context.WithCancel(c.node.control.life)
-	r := &running{spec: k.Spec, cancel: cancel, done: make(chan struct{})}
-	c.running[uid] = r
-	r.runs = connector.New(connector.Options{
+	r := &running{spec: k.Spec, cancel: cancel, done: make(chan struct{}), runs: connector.New(connector.Options{
 		UID: uid, Spec: k.Spec, Dir: c.node.c.Connectors, Client: c.node.asClient(), Files: c.node.c.files,
 		Wake: func() { c.wake(uid) },
-	})
+	})}
+	c.running[uid] = r
 	c.node.control.work.Go(func() {
 		defer c.wake(uid)
 		defer close(r.done)

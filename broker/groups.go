@@ -79,10 +79,14 @@ func pending(err error) error {
 	return err
 }
 
-// SetAside implements control.NodeRuntime.
+// SetAside implements control.NodeRuntime. Who moves the data is an operator, for now; where there is none it is done.
 func (c *controller) SetAside(k control.Queue, r control.Replica) (bool, error) {
-	return false, fmt.Errorf("replica %d of queue %q is lost here; its data is in the way of another one, and stays",
-		r.Replica, k.Metadata.Name)
+	if here, err := c.node.store.HasLog(raftstore.GroupID(k.Metadata.UID)); err != nil || !here {
+		return err == nil, err
+	}
+	return false, fmt.Errorf("replica %d of queue %q is lost on this node, and what is left of its data keeps another "+
+		"one from being made here; nothing was removed, and the queue goes on with its other replicas; pin the queue to other "+
+		"nodes, or stop this node and move its groups/%d away", r.Replica, k.Metadata.Name, k.Metadata.UID)
 }
 
 // Reachable implements control.LeaderRuntime.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"weida/broker/control"
@@ -29,7 +30,7 @@ func (c *cluster) join() error {
 		return nil
 	}
 	n := c.node
-	path := n.c.Dir + "/" + joinedFile
+	path := filepath.Join(n.c.Dir, joinedFile)
 	b, err := fsync.ReadFile(n.c.files, path, 64)
 	switch {
 	case err == nil && len(b) == 8:

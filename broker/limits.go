@@ -104,6 +104,11 @@ func queueLimits() []LimitRow {
 		},
 		{"changes kept for watches", fmt.Sprint(control.HistoryMax), code(wire.WatchCompacted) + ": list again"},
 		{
+			"time for a change of the registry to be committed", commitPatience.String(),
+			code(wire.MutationIndeterminate) + "; " + code(wire.NotCommitted) + " where the control group has no leader for " +
+				leaderPatience.String(),
+		},
+		{
 			"time for a queue's leader to be known", leaderPatience.String(),
 			code(wire.NoQuorum) + "; other queues are not affected",
 		},
