@@ -165,8 +165,8 @@ func (r *registry) decidedLocked(t raftstore.Term, i raftstore.Index, result con
 func (r *registry) undecidedLocked() {
 	if c := r.underWay; c != nil && c.index != 0 && !c.decided {
 		r.endLocked(&wire.Error{
-			Code: wire.MutationIndeterminate, Detail: "This node lost the lead of the control group, and was brought up to date " +
-				"by a snapshot, which does not say what became of it",
+			Code: wire.MutationIndeterminate, Detail: "This node lost the lead of the control group, and was brought up to " +
+				"date by a snapshot, which does not say what became of it",
 		})
 	}
 }

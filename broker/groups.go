@@ -85,8 +85,8 @@ func (c *controller) SetAside(k control.Queue, r control.Replica) (bool, error) 
 		return err == nil, err
 	}
 	return false, fmt.Errorf("replica %d of queue %q is lost on this node, and what is left of its data keeps another "+
-		"one from being made here; nothing was removed, and the queue goes on with its other replicas; pin the queue to other "+
-		"nodes, or stop this node and move its groups/%d away", r.Replica, k.Metadata.Name, k.Metadata.UID)
+		"one from being made here; nothing was removed, and the queue goes on with its other replicas; pin the queue "+
+		"to other nodes, or stop this node and move its groups/%d away", r.Replica, k.Metadata.Name, k.Metadata.UID)
 }
 
 // Reachable implements control.LeaderRuntime.
