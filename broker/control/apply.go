@@ -91,7 +91,7 @@ func (s *State) make(m *Mutation) object {
 	o := s.find(m.Kind, m.Name)
 	s.touch(Added, o)
 	if o.queue != nil && len(m.Want) == o.queue.Spec.Replicas && s.spotsFlaw(KindQueue, m.Want, nil) == "" {
-		s.settleIn(o, m.Want)
+		s.settleIn(o, m.Want, false)
 	}
 	return o
 }

@@ -142,7 +142,7 @@ func TestCommandBytes(t *testing.T) {
 			Register: &Register{NodeSpec{"f", "a:", ""}, "n", "d", 3, 1},
 		},
 		"0206055175657565" + "070102" + "02" + "010001" + "020100": {
-			Place: &Place{KindQueue, 7, 1, 2, []Spot{{1, false, true}, {2, true, false}}},
+			Place: &Place{KindQueue, 7, 1, 2, []Spot{{1, false, true}, {2, true, false}}, false},
 		},
 		"0207055175657565" + "0702":  {Reached: &Reached{KindQueue, 7, 2}},
 		"020a055175657565" + "0702":  {Stuck: &Stuck{KindQueue, 7, 2}},
@@ -215,7 +215,7 @@ func sampled(t testing.TB) *State {
 			DrainDeadline: 7,
 		}}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindConnector, Name: "a", Connector: &cs, At: 3}},
-		{Place: &Place{KindQueue, 22, 1, 0, []Spot{{1, false, true}}}},
+		{Place: &Place{KindQueue, 22, 1, 0, []Spot{{1, false, true}}, false}},
 		{Observe: &Observe{Kind: KindQueue, UID: 22, Generation: 1, Epoch: 1, Status: Status{
 			ObservedGeneration: 1, Phase: Ready,
 		}}},
@@ -228,15 +228,15 @@ func sampled(t testing.TB) *State {
 		{Mutation: &Mutation{Verb: NodeAdd, Kind: KindNode, Name: "m", Node: &NodeSpec{"g", "b:1", ""}, At: 6}},
 		{Register: &Register{NodeSpec{"g", "b:1", ""}, "n", "e", 1, 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "y", Queue: &QueueSpec{}, At: 6}},
-		{Place: &Place{KindQueue, 32, 1, 0, []Spot{{1, false, true}}}},
+		{Place: &Place{KindQueue, 32, 1, 0, []Spot{{1, false, true}}, false}},
 		{Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "y", At: 6}},
 		{Observe: &Observe{Kind: KindQueue, UID: 32, Generation: 1, Epoch: 1, Status: Status{
 			Phase: Deleting, Destroying: true,
 		}}},
 		{Remove: &Remove{KindQueue, 32, 0}}, // which leaves something retired
-		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{2, false, true}}}},
-		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{30, false, true}}}},
-		{Place: &Place{KindQueue, 29, 1, 1, []Spot{{1, false, true}}}},
+		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{2, false, true}}, false}},
+		{Place: &Place{KindQueue, 29, 1, 0, []Spot{{30, false, true}}, false}},
+		{Place: &Place{KindQueue, 29, 1, 1, []Spot{{1, false, true}}, false}},
 		{Remove: &Remove{KindQueue, 99, 0}},
 	} {
 		res := s.Apply(uint64(i+20), c)

@@ -68,6 +68,7 @@ const (
 	numberGone     = 8
 	numberLost     = 9
 	numberStuck    = 10
+	numberAnew     = 11 // a Place that is
 )
 
 // What is present in a mutation.
@@ -104,7 +105,11 @@ func (c Command) Append(dst []byte) []byte {
 	case c.Register != nil:
 		return c.Register.append(append(dst, numberRegister))
 	case c.Place != nil:
-		return c.Place.append(append(dst, numberPlace))
+		number := byte(numberPlace)
+		if c.Place.Anew {
+			number = numberAnew
+		}
+		return c.Place.append(append(dst, number))
 	case c.Reached != nil:
 		dst = appendText(append(dst, numberReached), string(c.Reached.Kind))
 		return appendUints(dst, c.Reached.UID, c.Reached.Epoch)
@@ -218,8 +223,9 @@ func (d *decoder) command(c *Command, n byte) bool {
 		c.Register = &Register{
 			NodeSpec: d.nodeSpec(), Name: d.text(), Disk: d.text(), Incarnation: d.uint(), At: d.int(),
 		}
-	case numberPlace:
+	case numberPlace, numberAnew:
 		c.Place = d.place()
+		c.Place.Anew = n == numberAnew
 	case numberReached:
 		c.Reached = &Reached{Kind: Kind(d.text()), UID: d.uint(), Epoch: d.uint()}
 	case numberStuck:

@@ -142,7 +142,7 @@ func TestStaleDecisions(t *testing.T) {
 	n := r.nodes(3)
 	uid := r.must(r.apply("a", QueueSpec{})).Metadata.UID
 	two := func(number uint64) Command {
-		return Command{Place: &Place{KindQueue, uid, 1, 0, []Spot{{Number: number, Lead: true}}}}
+		return Command{Place: &Place{KindQueue, uid, 1, 0, []Spot{{Number: number, Lead: true}}, false}}
 	}
 	r.must(r.do(two(n[0])))
 	if err := r.refused(r.do(two(n[1])), Conflict); !strings.Contains(err.Message, "epoch 1") {
@@ -151,7 +151,7 @@ func TestStaleDecisions(t *testing.T) {
 	if res := r.place(uid, n[0]); res.Err != nil || res.Changed {
 		t.Errorf("the same again: %+v", res)
 	}
-	late := &Place{KindQueue, uid, 1, 1, []Spot{{Number: n[1], Lead: true}}}
+	late := &Place{KindQueue, uid, 1, 1, []Spot{{Number: n[1], Lead: true}}, false}
 	r.must(r.apply("a", limited(1)))
 	_ = r.refused(r.do(Command{Place: late}), Conflict)
 
@@ -311,7 +311,7 @@ func TestSpots(t *testing.T) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
-	lead := Command{Place: &Place{KindQueue, uid, 1, 0, []Spot{{Number: n[0]}}}}
+	lead := Command{Place: &Place{KindQueue, uid, 1, 0, []Spot{{Number: n[0]}}, false}}
 	if err := r.refused(r.do(lead), Invalid); !strings.Contains(err.Message, "lead") {
 		t.Error(err)
 	}

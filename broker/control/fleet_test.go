@@ -24,6 +24,7 @@ type fleet struct {
 
 	created map[uint64]bool // replicas that were made once
 	gone    map[uint64]bool // replicas that were destroyed
+	givenUp map[uint64]bool // replicas of queues that began anew
 	begun   map[uint64]bool // groups that began, by their first founder
 
 	calls, at int // as of world
@@ -79,7 +80,7 @@ type proposal struct {
 func newFleet(t *testing.T, seeds, spare int) *fleet {
 	f := &fleet{
 		t: t, truth: NewState(), groups: map[uint64]*fgroup{}, now: 1_000_000, created: map[uint64]bool{},
-		gone: map[uint64]bool{}, begun: map[uint64]bool{},
+		gone: map[uint64]bool{}, begun: map[uint64]bool{}, givenUp: map[uint64]bool{},
 	}
 	var list []Seed
 	for i := range seeds + spare {
@@ -129,7 +130,14 @@ func (f *fleet) append(c Command) Result {
 		f.t.Fatal(err)
 	}
 	f.log = append(f.log, back)
+	var before Queue
+	if c.Place != nil {
+		before, _ = f.truth.QueueOf(c.Place.UID)
+	}
 	res := f.truth.Apply(uint64(fleetBase+len(f.log)-1), back)
+	for _, r := range before.Status.Placement {
+		f.givenUp[r.Replica] = f.givenUp[r.Replica] || c.Place.Anew && res.Changed
+	}
 	f.note("%s", tell(c, res))
 	return res
 }
@@ -382,19 +390,4 @@ func (f *fleet) put(name string) bool {
 		}
 	}
 	return false
-}
-
-// stored is how much of a queue whoever serves it has, -1 if nobody does.
-func (f *fleet) stored(uid uint64) int {
-	for _, n := range f.nodes {
-		if r := n.groups[uid]; r != nil && n.up && n.open[uid] {
-			if r.owner {
-				return r.have
-			}
-			if g := f.groups[uid]; g != nil && g.leader == r.replica {
-				return r.have
-			}
-		}
-	}
-	return -1
 }

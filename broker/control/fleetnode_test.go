@@ -158,12 +158,12 @@ func (n *fnode) Destroy(uid uint64, r Replica) (bool, error) {
 	g := f.groups[uid]
 	if alive && !q.Status.Destroying && g != nil {
 		m := memberOf(slices.Concat(g.config, g.next), r.Replica)
-		f.check(m == nil || m.Learner, "%s destroys replica %d, which votes in %d", n.o.Name, r.Replica, uid)
+		f.check(m == nil || m.Learner || f.givenUp[r.Replica], "%s destroys replica %d, which votes in %d", n.o.Name, r.Replica, uid)
 	}
 	if r.Lost != "" {
 		delete(n.aside, r.Replica)
 	} else if have := n.groups[uid]; have != nil && have.replica == r.Replica {
-		f.check(!have.owner || !alive || q.Status.Destroying, "%s destroys the owner of %d", n.o.Name, uid)
+		f.check(!have.owner || !alive || q.Status.Destroying || f.givenUp[r.Replica], "%s destroys the owner of %d", n.o.Name, uid)
 		delete(n.groups, uid)
 		delete(n.open, uid)
 	}
@@ -331,4 +331,19 @@ func (f *fleet) placed(name string) string {
 		s += fmt.Sprint(" ", q.Status.Step)
 	}
 	return s
+}
+
+// stored is how much of a queue whoever serves it has, -1 if nobody does.
+func (f *fleet) stored(uid uint64) int {
+	for _, n := range f.nodes {
+		if r := n.groups[uid]; r != nil && n.up && n.open[uid] {
+			if r.owner {
+				return r.have
+			}
+			if g := f.groups[uid]; g != nil && g.leader == r.replica {
+				return r.have
+			}
+		}
+	}
+	return -1
 }

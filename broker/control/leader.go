@@ -74,7 +74,7 @@ func (r *LeaderReconciler) work(t *task, s *State) (outcome, bool) {
 	case o.queue != nil && o.meta.DeletionTimestamp != 0:
 		return r.removal(o.queue, s), true
 	case o.queue != nil:
-		return r.queue(o.queue, s), true
+		return r.queue(t, o.queue, s), true
 	case o.connector != nil:
 		return r.connector(o.connector, s), true
 	case o.node != nil:
@@ -84,10 +84,20 @@ func (r *LeaderReconciler) work(t *task, s *State) (outcome, bool) {
 }
 
 // queue places a queue, and places it anew when that is called for.
-func (r *LeaderReconciler) queue(q *Queue, s *State) outcome {
+func (r *LeaderReconciler) queue(t *task, q *Queue, s *State) outcome {
 	st := &q.Status
 	base := s.base(st)
-	if len(s.nodes) == 0 || st.Step == Switching && base != nil {
+	if len(s.nodes) == 0 {
+		return outcome{}
+	}
+	if want, left := r.elsewhere(t, q, s); want != nil {
+		anew := placing(q, want)
+		anew.Place.Anew = true
+		return outcome{command: anew}
+	} else if left > 0 {
+		return outcome{wait: left}
+	}
+	if st.Step == Switching && base != nil {
 		return outcome{} // the end of that is an entry
 	}
 	want, why := s.wanted(q, r.rt.Reachable)
@@ -112,9 +122,43 @@ func (r *LeaderReconciler) queue(q *Queue, s *State) outcome {
 	if !place && (!lead || st.Step != Steady) {
 		return outcome{wait: wait}
 	}
-	return outcome{wait: wait, command: &Command{Place: &Place{
-		Kind: KindQueue, UID: q.Metadata.UID, Generation: q.Metadata.Generation, Epoch: st.Epoch, Want: want,
-	}}}
+	return outcome{wait: wait, command: placing(q, want)}
+}
+
+// placing is the decision about a queue as it stands.
+func placing(q *Queue, want []Spot) *Command {
+	return &Command{Place: &Place{
+		Kind: KindQueue, UID: q.Metadata.UID, Generation: q.Metadata.Generation, Epoch: q.Status.Epoch, Want: want,
+	}}
+}
+
+// elsewhere is where a queue begins anew that nobody could put anything in, and whose nodes have been away for a while,
+// so that nobody will: nil if that is not so, or not yet, for the time left.
+func (r *LeaderReconciler) elsewhere(t *task, q *Queue, s *State) (want []Spot, left int64) {
+	st := &q.Status
+	if st.ObservedGeneration > 0 || s.base(st) == nil || r.mostReached(leadBy(st.Placement, 0)) {
+		t.since = 0
+		return nil, 0
+	}
+	anew := Queue{Metadata: q.Metadata, Spec: q.Spec}
+	want, why := s.wanted(&anew, r.rt.Reachable)
+	if why != nil || !r.mostReached(want) {
+		return nil, 0 // it would be no better off
+	}
+	if long, left := r.lasted(t); !long {
+		return nil, left
+	}
+	t.since = 0
+	return want, 0
+}
+
+// mostReached says whether a majority of the nodes can be reached.
+func (r *LeaderReconciler) mostReached(at []Spot) bool {
+	n := 0
+	for _, w := range at {
+		n += 1 - rank(!r.rt.Reachable(w.Number))
+	}
+	return n > len(at)/2
 }
 
 // removal ends the deletion of a queue where nobody else can: there is no replica, or nobody serves, or the

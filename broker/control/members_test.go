@@ -214,3 +214,52 @@ func TestRegister(t *testing.T) {
 		t.Errorf("an empty disk votes under its old id: %+v", now)
 	}
 }
+
+// TestBegunElsewhere: a queue that was placed on nodes that died before anybody could put anything in begins anew on
+// others, as an owner's and as a group's; one that was ready stays bound to its node (T-13, T-32).
+func TestBegunElsewhere(t *testing.T) {
+	f := newFleet(t, 5, 0)
+	f.apply("ready", QueueSpec{Placement: PlacementSpec{Nodes: []string{"n5"}}})
+	f.settle("made")
+	f.apply("ready", QueueSpec{})
+	f.settle("not pinned")
+	f.down = f.nodes[3:]
+	for _, n := range f.down {
+		n.die()
+	}
+	for _, n := range f.nodes[:3] {
+		n.r.WakeAll()
+	}
+	at := func(numbers ...uint64) (want []Spot) {
+		for i, n := range numbers {
+			want = append(want, Spot{Number: n, Lead: i == 0})
+		}
+		return want
+	}
+	n := func(i int) uint64 { return f.nodes[i-1].number }
+	// Who placed them did not know yet.
+	for name, want := range map[string][]Spot{"one": at(n(4)), "three": at(n(4), n(5), n(1))} {
+		res := f.user(Mutation{
+			Verb: Apply, Kind: KindQueue, Name: name, Queue: &QueueSpec{Replicas: len(want)}, Want: want,
+		})
+		f.check(res.Err == nil, "%v", res.Err)
+	}
+	f.settle("dead")
+	for _, name := range []string{"one", "three"} {
+		q, _ := f.truth.Queue(name)
+		f.check(q.Status.Phase == Ready && q.Status.Step == Steady, "%s: %+v", name, q.Status)
+		f.puts(name, 1)
+	}
+	q, _ := f.truth.Queue("ready")
+	f.check(len(q.Status.Placement) == 1 && q.Status.Placement[0].Number == n(5), "%+v", q.Status)
+	f.down = nil
+	for _, n := range f.nodes[3:] {
+		n.boot()
+	}
+	f.settle("back")
+	f.check(len(f.truth.retired) == 0, "%+v", f.truth.retired)
+	for _, name := range []string{"one", "three"} {
+		f.puts(name, 1)
+		f.keeps(name, 2)
+	}
+}

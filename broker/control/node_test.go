@@ -63,7 +63,7 @@ func (n *node) placeAll() {
 // place puts a queue on this node.
 func (n *node) place(name string) {
 	q, _ := n.s.Queue(name)
-	n.enter(Command{Place: &Place{KindQueue, q.Metadata.UID, q.Metadata.Generation, 0, []Spot{{1, false, true}}}})
+	n.enter(Command{Place: &Place{KindQueue, q.Metadata.UID, q.Metadata.Generation, 0, []Spot{{1, false, true}}, false}})
 }
 
 // tasks are the resources on which something is outstanding.

@@ -84,6 +84,9 @@ type Place struct {
 	// Epoch is the one that stands.
 	Epoch uint64
 	Want  []Spot
+	// Anew says that nobody has put anything in, and that nobody will where it is: what is there is given up, and it
+	// begins anew. Of a queue that was never ready; any other refuses it.
+	Anew bool
 }
 
 // Reached says that what the step of this epoch waits for has come about.
@@ -225,13 +228,17 @@ func (s *State) place(c *Place) Result {
 		s.moveConnector(c, o)
 		return o.result(true, nil)
 	}
-	return o.result(s.settleIn(o, c.Want), nil)
+	return o.result(s.settleIn(o, c.Want, c.Anew), nil)
 }
 
-// settleIn gives a queue the placement that a decision leads to, and says whether that is another one.
-func (s *State) settleIn(o object, want []Spot) bool {
+// settleIn gives a queue the placement that a decision leads to, anew or from what it has, and says whether that is
+// another one.
+func (s *State) settleIn(o object, want []Spot, anew bool) bool {
 	st := o.status
 	was := s.base(st)
+	if anew {
+		was = nil
+	}
 	rows, away := s.relocate(was, want)
 	if was == nil {
 		away = st.Placement // nobody has put anything in: it begins anew
@@ -304,7 +311,9 @@ func (s *State) admitPlace(c *Place, o object) *Error {
 		return refuse(Conflict, "its placement is at epoch %d, and the decision was made on %d", st.Epoch, c.Epoch)
 	case c.Generation != o.meta.Generation:
 		return refuse(Conflict, "generation %d stands, and the decision was made on %d", o.meta.Generation, c.Generation)
-	case st.Step == Switching && s.base(st) != nil:
+	case c.Anew && (o.queue == nil || st.ObservedGeneration > 0):
+		return refuse(Conflict, "it was ready, and may hold messages: it does not begin anew")
+	case st.Step == Switching && s.base(st) != nil && !c.Anew:
 		return refuse(Conflict, "its replicas are being switched; the next decision comes when that is done")
 	case o.queue != nil && s.lostData(st) != nil:
 		return refuse(Conflict, "%s", s.lostData(st).Message)

@@ -70,7 +70,7 @@ func (w *wild) draw(t *rapid.T) Command {
 			Incarnation: drawSmall(t, 2), At: 1,
 		}}
 	case "place":
-		return Command{Place: &Place{kind, uid, gen, epoch, w.spots(t, kind)}}
+		return Command{Place: &Place{kind, uid, gen, epoch, w.spots(t, kind), rapid.Bool().Draw(t, "anew")}}
 	case "reached":
 		return Command{Reached: &Reached{kind, uid, epoch}}
 	case "stuck":
