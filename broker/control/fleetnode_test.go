@@ -158,12 +158,14 @@ func (n *fnode) Destroy(uid uint64, r Replica) (bool, error) {
 	g := f.groups[uid]
 	if alive && !q.Status.Destroying && g != nil {
 		m := memberOf(slices.Concat(g.config, g.next), r.Replica)
-		f.check(m == nil || m.Learner || f.givenUp[r.Replica], "%s destroys replica %d, which votes in %d", n.o.Name, r.Replica, uid)
+		ok := m == nil || m.Learner || f.givenUp[r.Replica]
+		f.check(ok, "%s destroys replica %d, which votes in %d", n.o.Name, r.Replica, uid)
 	}
 	if r.Lost != "" {
 		delete(n.aside, r.Replica)
 	} else if have := n.groups[uid]; have != nil && have.replica == r.Replica {
-		f.check(!have.owner || !alive || q.Status.Destroying || f.givenUp[r.Replica], "%s destroys the owner of %d", n.o.Name, uid)
+		ok := !have.owner || !alive || q.Status.Destroying || f.givenUp[r.Replica]
+		f.check(ok, "%s destroys the owner of %d", n.o.Name, uid)
 		delete(n.groups, uid)
 		delete(n.open, uid)
 	}
