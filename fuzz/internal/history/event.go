@@ -26,8 +26,8 @@ type Queue struct {
 	UID  uint64 `json:"uid"`
 }
 
-// Message is who sent a message and what is in it. With a producer id, producer and sequence say which one it is; without
-// one, its bytes do, which must then be unlike those of every other message.
+// Message is who sent a message and what is in it. With a producer id, producer and sequence say which one it is;
+// without one, its bytes do, which must then be unlike those of every other message.
 type Message struct {
 	Producer string `json:"producer,omitempty"`
 	Seq      uint64 `json:"seq,omitempty"` // 0 without a producer id

@@ -37,8 +37,8 @@ type Writer struct {
 	err  error // the first one
 }
 
-// NewWriter makes the file of a client in dir, which is made too; a file that is there is refused. tee, unless it is nil,
-// is given every event as it is noted, in the order of the file: a Checker that looks on.
+// NewWriter makes the file of a client in dir, which is made too; a file that is there is refused. tee, unless it is
+// nil, is given every event as it is noted, in the order of the file: a Checker that looks on.
 func NewWriter(dir, client string, tee func(*Line)) (*Writer, error) {
 	err := os.MkdirAll(dir, 0o755)
 	var f *os.File
