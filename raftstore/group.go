@@ -58,9 +58,9 @@ type Machine interface {
 	// Apply gives a committed entry, in index order, each exactly once per life (after Restore, from the
 	// snapshot's index on). Items alias buffers that are valid during the call only.
 	Apply(t Term, i Index, items []Item)
-	// Moved says that watermarks rose; at most once per round, after the round's Apply calls.
+	// Moved says that watermarks rose; at most once per round, after the round's Apply calls. Status says so by then.
 	Moved(Marks)
-	// Role says who leads now. Leading starts only after this term's first entry is applied.
+	// Role says who leads now. Leading starts only after this term's first entry is applied. Status says so by then.
 	Role(Role, Term, Leader)
 	// Snapshot returns the state as of the last Apply, as a stream that stays consistent while Apply goes on.
 	Snapshot() Source

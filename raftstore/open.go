@@ -80,6 +80,7 @@ func (o *owner) start(dissolved bool) error {
 	}
 	last := o.log.Last()
 	o.log.DropUnnamed(o.term)
+	o.status = Status{Group: o.id, Role: Owner}
 	o.machine.Role(Owner, o.term, Leader{Node: o.host.o.Node})
 	o.marks = Marks{
 		Term:      o.term,
@@ -88,7 +89,6 @@ func (o *owner) start(dissolved bool) error {
 		Committed: last.Index,
 		Applied:   last.Index,
 	}
-	o.status = Status{Group: o.id, Role: Owner}
 	o.moved()
 	return nil
 }

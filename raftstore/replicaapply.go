@@ -121,7 +121,7 @@ func (r *replica) role() roleTold {
 	return now
 }
 
-// tellRole tells the machine if that changed.
+// tellRole tells the machine if that changed. Status says it first: whoever the machine wakes may look there.
 func (r *replica) tellRole() {
 	if r.halted != nil {
 		return
@@ -132,6 +132,7 @@ func (r *replica) tellRole() {
 	}
 	r.toldTo = now
 	r.who.Store(&NotLeaderError{Group: r.id, Leader: now.leader, Term: now.term})
+	r.publishReplication()
 	r.machine.Role(now.role, now.term, now.leader)
 }
 
@@ -151,6 +152,8 @@ func (r *replica) moved() {
 		r.marks.Held = r.heldBy()
 		r.supply.aim()
 	}
+	r.publish()
+	r.publishReplication()
 	if r.marks != r.told {
 		r.checkMarks()
 		r.told = r.marks
@@ -159,8 +162,6 @@ func (r *replica) moved() {
 	r.appends = false
 	r.tellConfirmed()
 	r.freeWritten()
-	r.publish()
-	r.publishReplication()
 }
 
 // checkMarks asserts what every proof of evidence rests on. Written and Flushed fall where a new leader's log takes

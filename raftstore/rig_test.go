@@ -275,6 +275,13 @@ func (m *kv) Role(r Role, t Term, l Leader) {
 	if m.replica && r == LeaderRole && m.terms[m.lastI] != t {
 		m.t.Errorf("%s: leads in term %d before it applied an entry of it", m.name, t)
 	}
+	if m.group == nil { // a wrapper that does not pass Attach on
+		m.role, m.term, m.leader = r, t, l
+		return
+	}
+	if st := m.group.Status(); st.Role != r || st.Replication != nil && st.Replication.Leader != l {
+		m.t.Errorf("%s: is told that it is %v under %+v, and the status says %v: %+v", m.name, r, l, st.Role, st.Replication)
+	}
 	m.role, m.term, m.leader = r, t, l
 }
 

@@ -239,13 +239,13 @@ func (o *seat) applyRead(p *plan, t Term, i Index, data []byte) error {
 // moved is step 7.
 func (o *owner) moved() {
 	o.marks.Term = o.term
+	o.publish()
 	if o.marks != o.told {
 		checkMarks(o.marks, o.told)
 		o.told = o.marks
 		o.machine.Moved(o.marks)
 	}
 	o.freeWritten()
-	o.publish()
 }
 
 // freeWritten gives back the buffers of what was answered in this round.
