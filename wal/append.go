@@ -290,6 +290,7 @@ func (l *Log) took(a *Append, p *appendPlan, rows []segment.Row, n int64, chain 
 	if p.void != 0 {
 		l.truncated(p.void, p.before)
 	}
+	s.apart = a.apart
 	for _, row := range rows {
 		l.noteRow(s, row, a.copies)
 	}

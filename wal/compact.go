@@ -87,7 +87,7 @@ func (l *Log) compactable() []*seg {
 		if s.bodies > 0 {
 			live += s.payload / s.bodies * min(s.live+l.pendingCount(s), s.bodies)
 		}
-		if live*compactShare <= total {
+		if live*compactShare <= total || s.file.Segment == l.evict {
 			return l.segs[:i+1]
 		}
 	}

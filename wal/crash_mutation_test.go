@@ -162,7 +162,7 @@ func TestRulesAreOn(t *testing.T) {
 	v := reflect.ValueOf(&off).Elem()
 	directed := map[string]string{
 		"promise": "TestDamageBelowPromise", "reread": "TestLostWriteBack", "trimFlushedVoids": "TestTrimWaitsForTruncation",
-		"copyVerify": "TestCompactDamage", "restoreFirst": "TestBringUp",
+		"copyVerify": "TestCompactDamage", "restoreFirst": "TestBringUp", "passOver": "TestDamagedBodyIsAlone",
 		"recoverFlush": "TestReopenFlushesTail", "recoverDirFlush": "TestReopenFlushesDirectory",
 	}
 	for i := range v.NumField() {

@@ -29,8 +29,8 @@
 // # Who may call
 //
 // A Log has one owner (a shard), and its methods belong to the owner's goroutine but for these, which
-// any goroutine may call: OpenBody, OpenRef, BodyInfo, NewBody, NewSnapshot, OpenSnapshot, Stats, and the
-// readers and writers they return. A Job runs on any goroutine, one per log at a time, and so does the
+// any goroutine may call: OpenBody, OpenRef, BodyInfo, NewBody, NewSnapshot, OpenSnapshot, NewScrub, Stats, and
+// the readers and writers they return. A Job runs on any goroutine, one per log at a time, and so does the
 // Commit of a SnapshotWriter, while no job runs. What may run beside these is a HardStateJob. The package
 // starts no goroutine, reads no clock and logs nothing; events go to one function.
 //
@@ -71,6 +71,7 @@
 //	holds.go, index.go, refset.go, segments.go, live.go               the log
 //	job.go, roll.go, trim.go, compact.go, park.go, logsnapshot.go,
 //	loghard.go                                                        its slow work
+//	scrub.go, scrubsegment.go, scrubspan.go, rewrite.go               what rots is found, and mended
 //	recover.go, recoverfiles.go, recovervisit.go,
 //	recovertail.go, recoverend.go                                     opening it
 //	inspect.go                                                        reading it offline

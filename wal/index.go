@@ -31,6 +31,7 @@ type voiding struct {
 // its footer answers from the disk.
 type index struct {
 	spans []span
+	apart bool // the next record begins a span
 	// cuts rise in both fields: a later truncation from a lower index makes the earlier ones moot.
 	cuts []voiding
 	// refs are the bodies in an unsealed segment, as runs.
@@ -67,7 +68,8 @@ func (x *index) note(row segment.Row) {
 }
 
 func (x *index) noteSpan(row segment.Row) {
-	if n := len(x.spans); n == 0 || row.Pos-x.spans[n-1].pos >= spanBytes {
+	if n := len(x.spans); n == 0 || row.Pos-x.spans[n-1].pos >= spanBytes || x.apart {
+		x.apart = false
 		x.spans = append(x.spans, span{pos: row.Pos})
 	}
 	s := &x.spans[len(x.spans)-1]

@@ -115,6 +115,8 @@ type Log struct {
 	claimed   bool         // the owner has retained what is live: bodies nobody holds may go
 	restoring bool         // and is about to do it anew: until it has, nothing may go
 	copying   copying
+	through   segment.Index  // entries up to here are to go although their segments stay
+	evict     segment.Number // this segment is to go, whatever has to be copied out of it and those before it
 	manMu     sync.Mutex
 	man       manifest
 	snapInfo  snapInfo        // of the newest snapshot; with manMu

@@ -26,6 +26,7 @@ type Append struct {
 	Commit   segment.Index   // the commit index known, a hint for recovery; 0 for none
 
 	copies bool // Bodies stand in older segments too
+	apart  bool // they are found without reading what stands before them
 }
 
 // Void is a tombstone: the body is settled, as of a committed index.

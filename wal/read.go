@@ -119,8 +119,10 @@ func (l *Log) Entries(lo, limit segment.Index, maxBytes int64) ([]segment.Entry,
 			return nil, l.missing(c.next)
 		}
 		was := c.next
-		if err := l.collect(s, &c); err != nil {
+		if err := l.collect(s, &c); err != nil && (len(c.list) == 0 || !isCorrupt(err)) {
 			return nil, l.readError(s, err)
+		} else if err != nil {
+			return c.list, nil // who asks for the next one, which may have a way of its own, is told if it has none
 		}
 		if c.next == was && !c.full {
 			return nil, l.missing(was)
@@ -176,7 +178,9 @@ func (l *Log) collect(s *seg, c *collector) error {
 		}
 		from, end = row.Pos, s.footer.Pos
 	}
-	return walk(h.f, s.file, extent{max(from, segment.FirstBatch), end}, func(r segment.Record) (bool, error) {
+	notEntry := func(k segment.Kind, _ error) bool { return k != segment.KindEntry && !off.passOver }
+	x := extent{max(from, segment.FirstBatch), end}
+	return walkOver(h.f, s.file, x, notEntry, func(r segment.Record) (bool, error) {
 		if r.Kind != segment.KindEntry {
 			return true, nil
 		}
@@ -198,6 +202,14 @@ var windows = sync.Pool{New: func() any { b := make([]byte, windowBytes); return
 // that a record that does not verify is damage. fn says whether to go on. Records are valid during
 // the call.
 func walk(r io.ReaderAt, f segment.File, x extent, fn func(segment.Record) (bool, error)) error {
+	return walkOver(r, f, x, func(segment.Kind, error) bool { return false }, fn)
+}
+
+// walkOver is walk for who can do without some records: pass says whether one of that kind may be passed over that is
+// damaged behind its header.
+func walkOver(r io.ReaderAt, f segment.File, x extent, pass func(segment.Kind, error) bool,
+	fn func(segment.Record) (bool, error),
+) error {
 	w := windows.Get().(*[]byte)
 	defer windows.Put(w)
 	buf := (*w)[:min(windowBytes, x.end-x.from)]
@@ -214,6 +226,11 @@ func walk(r io.ReaderAt, f segment.File, x extent, fn func(segment.Record) (bool
 					Cause: "a record goes on behind the end of the log",
 				}
 			}
+			continue
+		}
+		if size := passable(have, f, pos, err, pass); size > 0 {
+			have = have[size:]
+			pos += size
 			continue
 		}
 		if err != nil {
@@ -251,4 +268,16 @@ func refill(r io.ReaderAt, buf []byte, had int, pos, end int64) (have, grown []b
 		return nil, buf, fmt.Errorf("read %d bytes at byte %d: %w", want, pos, err)
 	}
 	return buf[:want], buf, nil
+}
+
+// passable is the size of the damaged record at the start of have if it may be passed over, 0 if not.
+func passable(have []byte, f segment.File, pos int64, err error, pass func(segment.Kind, error) bool) int64 {
+	if !isCorrupt(err) {
+		return 0
+	}
+	k, size, ok := segment.HeadAt(have, f, pos)
+	if !ok || size > int64(len(have)) || !pass(k, err) {
+		return 0
+	}
+	return size
 }

@@ -243,10 +243,16 @@ func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
 		w.hint = readHint{w.s, row.Pos + row.Size, row.Size}
 		return payload, err
 	}
+	var damage error
 	for _, x := range w.spans {
-		if body, err := w.find(ref, x); err != nil || body != nil {
+		body, err := w.find(ref, x)
+		if body != nil || err != nil && !isCorrupt(err) {
 			return body, err
 		}
+		damage = first(damage, err)
+	}
+	if damage != nil {
+		return nil, damage
 	}
 	return nil, &segment.CorruptError{
 		Group: w.s.file.Group,
@@ -256,11 +262,14 @@ func (w *where) read(ref segment.BodyRef) (body []byte, err error) {
 }
 
 // find walks records until the body's, nil if it is not among them. A ref has one body, so the first
-// copy is as good as any.
+// copy is as good as any. What is damaged may be the body: it is an error if the body is not found elsewhere.
 func (w *where) find(ref segment.BodyRef, x extent) (body []byte, err error) {
-	pos := x.from
-	err = walk(w.h.f, w.s.file, x, func(r segment.Record) (bool, error) {
-		pos += r.Size
+	var damage error
+	pass := func(_ segment.Kind, err error) bool {
+		damage = first(damage, err)
+		return !off.passOver
+	}
+	err = walkOver(w.h.f, w.s.file, x, pass, func(r segment.Record) (bool, error) {
 		if r.Kind != segment.KindBody {
 			return true, nil
 		}
@@ -269,9 +278,12 @@ func (w *where) find(ref segment.BodyRef, x extent) (body []byte, err error) {
 			return true, err
 		}
 		body = append([]byte{}, payload...)
-		w.hint = readHint{w.s, pos, r.Size}
+		w.hint = readHint{w.s, r.Pos + r.Size, r.Size}
 		return false, nil
 	})
+	if body == nil && err == nil {
+		err = damage
+	}
 	return body, err
 }
 

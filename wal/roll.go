@@ -115,7 +115,7 @@ func (l *Log) fullSegment() *seg {
 		if s.state == segSealed {
 			continue
 		}
-		if s == l.cur || len(l.ready) > 0 && s == l.ready[0] {
+		if s == l.cur || len(l.ready) > 0 && s == l.ready[0] || s.flawed {
 			return nil
 		}
 		end := segment.Position{Segment: s.file.Segment, Pos: s.end}
@@ -135,10 +135,15 @@ func (l *Log) sealWork(s *seg) *work {
 	info := s.info()
 	records := int(s.bodies) + int(s.hi-s.lo)
 	var footer segment.Footer
+	var flaw error
 	return &work{
 		kind: JobSeal,
 		run: func() (err error) {
 			footer, err = l.seal(s, end, chain, last, records)
+			if errors.Is(err, errFlawed) {
+				flaw = err
+				return nil
+			}
 			if err != nil {
 				return l.fault("seal "+segmentName(s.file.Segment), err)
 			}
@@ -157,7 +162,14 @@ func (l *Log) sealWork(s *seg) *work {
 			}
 			return nil
 		},
-		take: func() { l.sealed(s, footer) },
+		take: func() {
+			if flaw == nil {
+				l.sealed(s, footer)
+				return
+			}
+			s.flawed = true
+			l.emit(Event{Kind: EventPinned, Path: l.segPath(s.file.Segment), Err: flaw})
+		},
 	}
 }
 
@@ -196,6 +208,10 @@ func (l *Log) seal(s *seg, end int64, chain segment.Chain, last Mark, records in
 			rows = append(rows, b.Rows...)
 			return nil
 		})
+		if isCorrupt(err) {
+			rows, err = l.salvage(s, h.f, end, err)
+			at, next = end, chain
+		}
 		if err != nil {
 			return segment.Footer{}, withPath(err, path)
 		}

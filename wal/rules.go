@@ -26,5 +26,6 @@ var off struct {
 	copyFlush        bool // copies of live bodies are flushed before what they were copied from is dropped
 	copyVerify       bool // a body is verified before it is copied
 	restoreFirst     bool // nothing is dropped between a snapshot from elsewhere and the next Trim
+	passOver         bool // a damaged body stands in nobody's way but its own
 	termFromLog      bool // the recovered term is at least the last entry's
 }

@@ -18,6 +18,7 @@ import (
 func (l *Log) Trim() {
 	l.takeSnapshots()
 	l.trim, l.claimed, l.restoring, l.stalled = true, true, false, false
+	l.tryAgain()
 	l.copying.due = true
 }
 
@@ -51,7 +52,7 @@ func (l *Log) voidsFlushed() bool {
 
 func (l *Log) trimWork() *work {
 	p := l.planTrim()
-	if len(p.segs) == 0 && len(p.bodies) == 0 {
+	if len(p.segs) == 0 && len(p.bodies) == 0 && p.upto.Index <= l.base.Index {
 		return nil
 	}
 	facts, promise := l.facts(), l.safe
@@ -107,6 +108,12 @@ func (l *Log) planTrim() trimPlan {
 			}
 		case b.index == 0 && ref.Term < l.snap.Term:
 			p.bodies = append(p.bodies, ref) // no entry can name it any more
+		}
+	}
+	if l.through > p.upto.Index && l.through <= l.snap.Index && l.claimed {
+		p.upto = l.snap
+		if term, err := l.Term(l.through); err == nil {
+			p.upto = Mark{Term: term, Index: l.through}
 		}
 	}
 	slices.SortFunc(p.bodies, func(a, b segment.BodyRef) int {
@@ -199,6 +206,9 @@ func (l *Log) dropped(p trimPlan) {
 		}
 		l.retireLocked(s.h)
 		s.h = nil
+		if s.file.Segment == l.evict {
+			l.evict = 0
+		}
 		return true
 	})
 	for _, ref := range p.bodies {
