@@ -48,11 +48,11 @@ type Damage struct {
 type Scrub struct {
 	log   *Log
 	found func(Damage)
-	todo  []scrubFile
-	pos   int64         // in the segment at todo[0]
+	left  []scrubFile
+	pos   int64         // in the segment at left[0]
 	end   int64         // of what is looked at there
 	hurt  *hurtSpan     // the stretch of an unsealed segment in which pos is, if something in it is damaged
-	open  *framedReader // of the file at todo[0]
+	open  *framedReader // of the file at left[0]
 	buf   []byte
 }
 
@@ -71,25 +71,25 @@ const scrubWindow = segment.BatchMax + segment.HeaderSize
 // NewScrub begins a scrub of what the log has now. found is called for each damage, within Step. Any goroutine.
 func (l *Log) NewScrub(found func(Damage)) *Scrub {
 	s := &Scrub{log: l, found: found}
-	s.todo = []scrubFile{{kind: DamagedSmall, name: manifestName}, {kind: DamagedSmall, name: hardStateName}}
+	s.left = []scrubFile{{kind: DamagedSmall, name: manifestName}, {kind: DamagedSmall, name: hardStateName}}
 	l.manMu.Lock()
 	for _, info := range l.man.Snapshots {
-		s.todo = append(s.todo, scrubFile{kind: DamagedSnapshot, name: snapshotName(info.Mark.Index), snap: info})
+		s.left = append(s.left, scrubFile{kind: DamagedSnapshot, name: snapshotName(info.Mark.Index), snap: info})
 	}
 	l.manMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.segs {
 		n := one.file.Segment
-		s.todo = append(s.todo, scrubFile{kind: DamagedIndex, name: segmentName(n), segment: n})
+		s.left = append(s.left, scrubFile{kind: DamagedIndex, name: segmentName(n), segment: n})
 	}
-	first := len(s.todo)
+	first := len(s.left)
 	for ref, b := range l.large {
 		if !b.unproved() {
-			s.todo = append(s.todo, scrubFile{kind: DamagedLarge, name: bodyName(ref), ref: ref})
+			s.left = append(s.left, scrubFile{kind: DamagedLarge, name: bodyName(ref), ref: ref})
 		}
 	}
-	slices.SortFunc(s.todo[first:], func(a, b scrubFile) int {
+	slices.SortFunc(s.left[first:], func(a, b scrubFile) int {
 		if a.ref.Less(b.ref) {
 			return -1
 		}
@@ -102,22 +102,22 @@ func (l *Log) NewScrub(found func(Damage)) *Scrub {
 // them. An error is one of the looking itself, such as fsync.ErrClosed after the log was closed: the scrub is where it
 // was. Damage is no error.
 func (s *Scrub) Step(limit int64) (n int64, done bool, err error) {
-	for n < limit && len(s.todo) > 0 {
+	for n < limit && len(s.left) > 0 {
 		if s.log.isClosed() {
 			s.Close()
 			return n, false, errClosed
 		}
-		k, over, err := s.look(&s.todo[0], limit-n)
+		k, over, err := s.look(&s.left[0], limit-n)
 		n += k
 		if err != nil {
-			return n, false, fmt.Errorf("wal: group %d: scrub %s: %w", uint64(s.log.group), s.todo[0].name, err)
+			return n, false, fmt.Errorf("wal: group %d: scrub %s: %w", uint64(s.log.group), s.left[0].name, err)
 		}
 		if over {
-			s.todo = s.todo[1:]
+			s.left = s.left[1:]
 			s.pos, s.end, s.hurt = 0, 0, nil
 		}
 	}
-	if len(s.todo) > 0 {
+	if len(s.left) > 0 {
 		return n, false, nil
 	}
 	s.buf = nil

@@ -24,7 +24,7 @@ type seg struct {
 	pinned bool              // what is live in it could not be counted
 	unread []segment.BodyRef // live bodies in it that could not be read to be copied
 	copied segment.Position  // end of the last batch with copies of what is in it
-	flawed bool              // full, and something in it that is needed can't be read: it has no footer before it is mended
+	flawed bool              // full, and what is needed in it can't be read: it is sealed when that is mended
 	h      *handle
 }
 
