@@ -72,7 +72,7 @@ func (r *rig) disks(l *ledger, group uint64) {
 	r.t.Logf("queue %s: %d messages counted on %d disks", l.queue, len(l.confirmed()), len(r.nodes))
 }
 
-// short says of which messages fewer disks than their evidence says hold body and commit record.
+// short says of which messages, that no consumer took, fewer disks than their evidence says hold body and commit record.
 func (r *rig) short(l *ledger, group uint64) (list []string) {
 	r.t.Helper()
 	var all []kept
@@ -87,6 +87,9 @@ func (r *rig) short(l *ledger, group uint64) (list []string) {
 		all = append(all, k)
 	}
 	for _, m := range l.confirmed() {
+		if m.asked {
+			continue
+		}
 		sum := xxh3.Hash128(l.body(m)).Bytes()
 		key, n := keptKey{fmt.Sprintf("%x", sum[:]), m.term}, uint32(0)
 		for _, k := range all {

@@ -16,6 +16,9 @@ import (
 type ledger struct {
 	t     *testing.T
 	queue string
+	// early is a queue that shows messages before they are flushed, on a disk whose power is cut: what was delivered and
+	// not confirmed may be taken back, and its offset be another message's under a higher term.
+	early bool
 
 	mu      sync.Mutex
 	sent    map[string][]*message // guarded by mu; by producer, in the order of sending
@@ -39,6 +42,8 @@ type message struct {
 	attempt  uint64 // of its last delivery
 	asked    bool   // its settle was sent
 	settled  bool   // and confirmed
+
+	confirmed bool // that it is there
 }
 
 func (m *message) String() string { return fmt.Sprintf("message %d of producer %s", m.n, m.producer) }
@@ -106,11 +111,18 @@ func (l *ledger) answered(m *message, res client.Result) {
 	}
 	if res.Committed {
 		l.locate(m, res.Offset, res.Term)
+		m.confirmed = true
 	}
 }
 
 // locate notes, with mu held, where a message is.
 func (l *ledger) locate(m *message, offset, term uint64) {
+	if m.located && (m.offset != offset || m.term != term) {
+		l.takeBack(m, term)
+	}
+	if other := l.offsets[offset]; other != nil && other != m {
+		l.takeBack(other, term)
+	}
 	other := l.offsets[offset]
 	switch {
 	case other != nil && other != m:
@@ -120,6 +132,14 @@ func (l *ledger) locate(m *message, offset, term uint64) {
 	}
 	m.located, m.offset, m.term = true, offset, term
 	l.offsets[offset] = m
+}
+
+// takeBack forgets, with mu held, where a message was if a power cut may have taken it from there before this term.
+func (l *ledger) takeBack(m *message, term uint64) {
+	if l.early && m.located && !m.confirmed && m.term < term {
+		delete(l.offsets, m.offset)
+		m.located, m.attempt, m.asked = false, 0, false
+	}
 }
 
 // seen finds the message that a body says it is; nil, and a violation, if nobody sent it so.
@@ -171,10 +191,14 @@ func (l *ledger) accepts(m *message) {
 	l.tell()
 }
 
-// settled notes what came of a settle.
-func (l *ledger) settled(m *message, confirmed bool) {
+// settled notes what came of a delivery's settle.
+func (l *ledger) settled(m *message, d *client.Delivery, confirmed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if confirmed && (m.offset != d.Offset || m.term != d.Term) {
+		l.violate("%v was settled at offset %d of term %d, which was confirmed, and is now at %d of %d", m, d.Offset,
+			d.Term, m.offset, m.term)
+	}
 	m.settled = m.settled || confirmed
 	l.tell()
 }

@@ -18,6 +18,7 @@ import (
 	"weida/broker/endpoint"
 	"weida/fsync"
 	"weida/fuzz/internal/process"
+	"weida/fuzz/powercut"
 )
 
 // patience bounds a hang and decides nothing else.
@@ -63,7 +64,8 @@ func count(short, large int) int {
 type node struct {
 	*process.Node
 	name   string
-	dir    string // of its data
+	dir    string         // of its data
+	disk   *powercut.Disk // that holds the data; nil where it is one of everybody
 	listen string
 	admin  string // http://HOST:PORT
 }
@@ -81,8 +83,12 @@ type rig struct {
 // ports are a node's addresses.
 type ports struct{ udp, tcp string }
 
-func newRig(t *testing.T, n int) *rig {
+func newRig(t *testing.T, n int) *rig { return newRigOn(t, make([]*powercut.Disk, n)) }
+
+// newRigOn has a node for each disk, which holds its data directory; nil is the disk of everybody.
+func newRigOn(t *testing.T, disks []*powercut.Disk) *rig {
 	t.Helper()
+	n := len(disks)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, dir: directory(t)}
@@ -90,9 +96,9 @@ func newRig(t *testing.T, n int) *rig {
 	at := r.freePorts(n)
 	var seeds []map[string]string
 	keys := make(map[endpoint.Fingerprint]endpoint.Role)
-	for i, key := range r.dataDirs(n) {
-		x := &node{name: fmt.Sprintf("n%d", i+1), listen: at[i].udp, admin: "http://" + at[i].tcp}
-		x.dir = filepath.Join(r.dir, x.name)
+	for i, d := range r.dataDirs(disks) {
+		key := d.key
+		x := &node{name: d.name, dir: d.dir, disk: d.disk, listen: at[i].udp, admin: "http://" + at[i].tcp}
 		keys[key] = endpoint.RoleNode
 		seeds = append(seeds, map[string]string{"name": x.name, "address": x.listen, "fingerprint": key.String()})
 		said, err := os.Create(filepath.Join(r.dir, x.name+".out"))
@@ -115,28 +121,40 @@ func newRig(t *testing.T, n int) *rig {
 	return r
 }
 
+// dataDir is a node's data directory with its key.
+type dataDir struct {
+	name, dir string
+	disk      *powercut.Disk
+	key       endpoint.Fingerprint
+}
+
 // dataDirs makes the nodes' data directories with their keys, in the order of the keys, which is that of their numbers.
-func (r *rig) dataDirs(n int) (keys []endpoint.Fingerprint) {
+func (r *rig) dataDirs(disks []*powercut.Disk) (list []dataDir) {
 	r.t.Helper()
-	made := make(map[endpoint.Fingerprint]string)
-	for i := range n {
-		dir := filepath.Join(r.dir, fmt.Sprintf("made%d", i))
-		key := r.identity(dir, "node").Fingerprint()
-		made[key] = dir
-		keys = append(keys, key)
+	for i, disk := range disks {
+		d := dataDir{disk: disk, dir: filepath.Join(r.dir, fmt.Sprintf("made%d", i))}
+		if disk != nil {
+			d.dir = filepath.Join(disk.Mount(), "made")
+		}
+		d.key = r.identity(d.dir, "node").Fingerprint()
+		list = append(list, d)
 	}
-	slices.SortFunc(keys, func(a, b endpoint.Fingerprint) int { return bytes.Compare(a[:], b[:]) })
-	for i, key := range keys {
-		if err := os.Rename(made[key], filepath.Join(r.dir, fmt.Sprintf("n%d", i+1))); err != nil {
+	slices.SortFunc(list, func(a, b dataDir) int { return bytes.Compare(a.key[:], b.key[:]) })
+	for i := range list {
+		d := &list[i]
+		d.name = fmt.Sprintf("n%d", i+1)
+		made := d.dir
+		d.dir = filepath.Join(filepath.Dir(made), d.name)
+		if err := os.Rename(made, d.dir); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	return keys
+	return list
 }
 
 // directory is one of the test's own, kept where it fails.
 func directory(t *testing.T) string {
-	dir, err := os.MkdirTemp("", t.Name()) //nolint:usetesting // t.TempDir's goes where the test fails
+	dir, err := os.MkdirTemp("", strings.ReplaceAll(t.Name(), "/", "-")) //nolint:usetesting // t.TempDir's goes where the test fails
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,8 @@ type producing struct {
 	most int
 	// every is the time from one message to the next; 0 is as many as there are places in the window.
 	every time.Duration
+	// window is the producer's; 0 is the client's own.
+	window int
 	// below lets messages end as committed below request.
 	below bool
 }
@@ -34,7 +36,9 @@ func (p *producing) run(ctx context.Context) {
 }
 
 func (p *producing) publish(ctx context.Context, c *client.Client) error {
-	prod, err := c.Producer(p.r.ctx, p.l.queue, client.ProducerOptions{ID: p.id, Want: p.want, Patience: time.Minute})
+	prod, err := c.Producer(p.r.ctx, p.l.queue, client.ProducerOptions{
+		ID: p.id, Want: p.want, Patience: time.Minute, Window: p.window,
+	})
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (k *consuming) consume(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	defer sub.Close()
-	var asked []*message
+	var list []asked
 	for d, err := range sub.Deliveries(ctx) {
 		if err != nil {
 			return err
@@ -95,47 +99,56 @@ func (k *consuming) consume(ctx context.Context, c *client.Client) error {
 		if m == nil {
 			return errors.New("what came is not known")
 		}
-		if err := k.accept(d, m); err != nil {
+		if sent, err := k.accept(d, m); err != nil {
 			return err
+		} else if sent {
+			list = append(list, asked{m, d})
 		}
-		if asked = append(asked, m); len(asked) >= 64 {
-			if asked, err = k.flush(sub, asked); err != nil {
+		if len(list) >= 64 {
+			if list, err = k.flush(sub, list); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = k.flush(sub, asked)
+	_, err = k.flush(sub, list)
 	return err
 }
 
 // accept settles a delivery; one whose connection was lost comes again.
-func (k *consuming) accept(d *client.Delivery, m *message) error {
+func (k *consuming) accept(d *client.Delivery, m *message) (sent bool, err error) {
 	k.l.accepts(m)
-	err := d.Accept(k.r.ctx)
+	err = d.Accept(k.r.ctx)
 	var coded *wire.Error
 	if errors.As(err, &coded) && coded.Code == wire.StaleSettle {
-		return nil
+		return false, nil
 	}
-	return err
+	return true, err
+}
+
+// asked is a delivery whose settle was sent.
+type asked struct {
+	m *message
+	d *client.Delivery
 }
 
 // flush waits for the answers to settles.
-func (k *consuming) flush(sub *client.Consumer, asked []*message) ([]*message, error) {
+func (k *consuming) flush(sub *client.Consumer, list []asked) ([]asked, error) {
 	stale, err := sub.Flush(k.r.ctx)
 	if err != nil {
 		return nil, fmt.Errorf("flush: %w", err)
 	}
-	bad := make(map[uint64]bool)
+	type at struct{ offset, attempt uint64 }
+	bad := make(map[at]bool)
 	for _, s := range stale {
 		if s.Err.Code != wire.StaleSettle && s.Err.Code != wire.ConnectionLost {
 			return nil, fmt.Errorf("settle offset %d: %w", s.Offset, s.Err)
 		}
-		bad[s.Offset] = true
+		bad[at{s.Offset, s.Attempt}] = true
 	}
-	for _, m := range asked {
-		k.l.settled(m, !bad[m.offset])
+	for _, a := range list {
+		k.l.settled(a.m, a.d, !bad[at{a.d.Offset, a.d.Attempt}])
 	}
-	return asked[:0], nil
+	return list[:0], nil
 }
 
 // background runs something until stop is called, which waits for its end.

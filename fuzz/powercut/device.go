@@ -167,7 +167,7 @@ func (v *device) cut(k Keep) Loss {
 	defer v.mu.Unlock()
 	v.life++
 	close(v.dead)
-	v.dead = make(chan struct{})
+	v.dead, v.stall = make(chan struct{}), nil
 	l, err := v.cache.cut(k, v.rng)
 	_ = v.mark(err) // Remount and Close tell it
 	return l

@@ -27,7 +27,7 @@ type fuseFile struct {
 func serve(dir, source string, v *device) (*fuseFile, error) {
 	f := &fuseFile{RawFileSystem: fuse.NewDefaultRawFileSystem(), v: v}
 	server, err := fuse.NewServer(f, dir, &fuse.MountOptions{
-		DirectMountStrict: true, FsName: source, Name: "powercut", MaxWrite: 1 << 20, DisableXAttrs: true,
+		DirectMountStrict: true, FsName: source, Name: "powercut", DisableXAttrs: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("powercut: FUSE mount at %s: %w", dir, err)
