@@ -72,7 +72,8 @@ func (r *rig) disks(l *ledger, group uint64) {
 	r.t.Logf("queue %s: %d messages counted on %d disks", l.queue, len(l.confirmed()), len(r.nodes))
 }
 
-// short says of which messages, that no consumer took, fewer disks than their evidence says hold body and commit record.
+// short says of which messages, that no consumer took, fewer disks than their evidence says hold body and commit
+// record.
 func (r *rig) short(l *ledger, group uint64) (list []string) {
 	r.t.Helper()
 	var all []kept

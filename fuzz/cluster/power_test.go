@@ -200,8 +200,8 @@ func (c *cuts) end() {
 		confirmed += n.confirmed
 		c.r.finish(l)
 	}
-	c.r.t.Logf("%d cuts of %d disks, %d of %d sectors that no flush had reached were kept; %d messages confirmed; service "+
-		"back after %v at most", c.done, len(c.r.nodes), c.total.Kept, c.total.Unflushed, confirmed,
+	c.r.t.Logf("%d cuts of %d disks, %d of %d sectors that no flush had reached were kept; %d messages confirmed; "+
+		"service back after %v at most", c.done, len(c.r.nodes), c.total.Kept, c.total.Unflushed, confirmed,
 		c.service.Round(time.Millisecond))
 	if c.total.Unflushed == 0 {
 		c.r.t.Error("no cut took anything: the test shows nothing")

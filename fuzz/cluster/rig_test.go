@@ -154,7 +154,8 @@ func (r *rig) dataDirs(disks []*powercut.Disk) (list []dataDir) {
 
 // directory is one of the test's own, kept where it fails.
 func directory(t *testing.T) string {
-	dir, err := os.MkdirTemp("", strings.ReplaceAll(t.Name(), "/", "-")) //nolint:usetesting // t.TempDir's goes where the test fails
+	name := strings.ReplaceAll(t.Name(), "/", "-")
+	dir, err := os.MkdirTemp("", name) //nolint:usetesting // t.TempDir's goes where the test fails
 	if err != nil {
 		t.Fatal(err)
 	}

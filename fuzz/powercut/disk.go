@@ -119,7 +119,7 @@ func (d *Disk) Device() string { return filepath.Join(d.fuseDir, fileName) }
 func (d *Disk) Cut(k Keep) Loss { return d.v.cut(k) }
 
 // Remount gives the power back and mounts what the cut has left. Nobody may use the disk any more. Without a cut
-// before it, the file system is unmounted in order. Faults that were ordered stay, but for a stall, which ends with a cut.
+// before it, the file system is unmounted in order. Faults that were ordered stay, but for a stall: a cut ends it.
 func (d *Disk) Remount() error { return d.remount(0) }
 
 // RemountReadOnly is Remount of a file system that takes no writes, like one that was found damaged.
