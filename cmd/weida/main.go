@@ -100,7 +100,7 @@ func newRoot() *cobra.Command {
 	serve.Example = "  weida serve --config weida-dev/n1.yaml"
 	root.AddCommand(dev, serve, newApply(), newCreate(), newGet(), newDescribe(), newDelete(), newPub(),
 		newSub(), newPeek(), newPurge(), newDiff(), newStatus(), newCheck(), newQuorum(), newNode(),
-		newUnsubscribe(), newRetire(), newKey(), newLog(), newExplain(), newVersion())
+		newUnsubscribe(), newRetire(), newKey(), newLog(), newDoctor(), newExplain(), newVersion())
 	plainArgs(root)
 	return root
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -38,10 +39,18 @@ func TestMain(m *testing.M) {
 //	until COMMAND ARGS     run a command again and again until it ends with status 0
 //	ended FILE             wait until the process whose id is in the file is no more
 //	fake [asked]           start a map with an admin address, in fake.yaml; asked prints its requests
+//
+// and the condition [disk]: the script's directory is on a disk, and not in memory or on a container's layer.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata/script",
 		Deadline: time.Now().Add(2 * time.Minute), // bounds a hang and decides nothing else
+		Condition: func(cond string) (bool, error) {
+			if cond != "disk" {
+				return false, fmt.Errorf("there is no condition %q", cond)
+			}
+			return onDisk(os.TempDir())
+		},
 		Setup: func(e *testscript.Env) error {
 			n := &node{dir: e.WorkDir, env: e.Vars}
 			e.Values[nodeKey{}] = n
@@ -54,6 +63,13 @@ func TestScripts(t *testing.T) {
 			"fake": cmdFake, "seen": cmdSeen, "ended": cmdEnded, "until": cmdUntil,
 		},
 	})
+}
+
+// onDisk says whether a directory is on a file system that the doctor has nothing against.
+func onDisk(dir string) (bool, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(dir, &st)
+	return st.Type == unix.EXT4_SUPER_MAGIC || st.Type == unix.XFS_SUPER_MAGIC || st.Type == unix.BTRFS_SUPER_MAGIC, err
 }
 
 type nodeKey struct{}
