@@ -16,7 +16,8 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor --config FILE|--data DIR",
 		Short: "look at this machine before you trust it with messages",
-		Long: "Measures what the disk's flush takes and whether it can be honest, and looks at the file system, limits, clock,\n" +
+		Long: "Measures what the disk's flush takes and whether it can be honest, and looks at the file system, limits, " +
+			"clock,\n" +
 			"keys, ports and peers of a node. Each finding says what to do. Where a node runs on the data directory it is\n" +
 			"not disturbed, and what would do so is skipped. Nothing is changed: one probe file is written and removed.\n" +
 			"Status 0 is nothing failed, 10 is something did.",
@@ -62,7 +63,8 @@ func addDoctorFlags(cmd *cobra.Command) doctorFlags {
 	return doctorFlags{
 		cmd.Flags().String("config", "", "node `FILE`: the data directory, addresses and seeds are those in it"),
 		cmd.Flags().String("data", "", "data `DIR`, which need not be there yet, instead of --config"),
-		cmd.Flags().StringArray("peer", nil, "`ADDRESS` of another node, HOST:PORT, to reach besides; may stand more than once"),
+		cmd.Flags().StringArray("peer", nil, "`ADDRESS` of another node, HOST:PORT, to reach besides; may stand more than "+
+			"once"),
 	}
 }
 
@@ -86,8 +88,8 @@ func (f doctorFlags) target(cmd *cobra.Command) (t doctor.Target, file *nodeFile
 	if err != nil {
 		return t, nil, fmt.Errorf("%s: %w; nothing was looked at", *f.config, err)
 	}
-	t.Config, t.Data, t.Name, t.Listen, t.Admin = *f.config, beside(*f.config, file.Data), file.Name, file.Listen, file.Admin
-	t.MessageMax, t.Number = file.MessageMax, file.Number
+	t.Config, t.Data, t.Name = *f.config, beside(*f.config, file.Data), file.Name
+	t.Listen, t.Admin, t.MessageMax, t.Number = file.Listen, file.Admin, file.MessageMax, file.Number
 	for _, s := range file.Seeds {
 		t.Seeds = append(t.Seeds, doctor.Seed(s))
 	}

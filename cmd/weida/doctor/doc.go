@@ -3,7 +3,8 @@
 //
 // # What it is for
 //
-// Gather fills Facts by looking; Judge turns Facts into Checks, each with what was found and what to do. Bundle writes an
+// Gather fills Facts by looking; Judge turns Facts into Checks, each with what was found and what to do. Bundle
+// writes an
 // archive from which every secret is left out. `weida doctor` is a thin shell around them.
 //
 // # What it promises

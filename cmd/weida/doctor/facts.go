@@ -155,7 +155,7 @@ type UDP struct {
 // Clock is what the kernel says about its clock, and what was seen of it meanwhile.
 type Clock struct {
 	Why      string        `json:"why"`
-	Synced   bool          `json:"synced"`
+	Synced   bool          `json:"kept"`
 	MaxError time.Duration `json:"maxError_ns"`
 	Watched  time.Duration `json:"watched_ns"`
 	Jump     time.Duration `json:"jump_ns"` // of the wall clock against the monotonic one, while it was watched

@@ -24,7 +24,8 @@ func sound() *Facts {
 		Space:    Space{Bytes: 100 << 30, FreeBytes: 90 << 30, Inodes: 1e6, FreeInodes: 1e6},
 		Allocate: Allocate{Kept: true},
 		Flush:    Flush{Writes: 300, P50: 40, P99: 200, Max: 900, Bars: []Bucket{{32, 64, 300}}},
-		Files:    Files{Max: 65536}, Memory: Memory{Machine: 8 << 30}, UDP: UDP{Read: 7 << 20, Write: 7 << 20, Wanted: 7 << 20},
+		Files:    Files{Max: 65536}, Memory: Memory{Machine: 8 << 30},
+		UDP:    UDP{Read: 7 << 20, Write: 7 << 20, Wanted: 7 << 20},
 		Clock:  Clock{Synced: true, MaxError: time.Millisecond, Watched: time.Second},
 		Access: Access{There: true, Me: 990, Owner: 990, Mode: 0o700, KeyMode: 0o600, FileMode: 0o644, NodeUser: -1},
 		Store:  Store{Disk: "d1", Clean: true, Groups: 3, Format: 1},
@@ -80,7 +81,8 @@ var badDisks = []badRow{
 	{"own file system", func(f *Facts) { f.Mount.Root = "/volumes/x" }, Warn, "part of a file system"},
 	{"own file system", func(f *Facts) { f.Mount.Why = "no" }, Skipped, "no"},
 	{"write cache", func(f *Facts) { f.Devices.List[0].Memory = true }, Fail, "gone with the power"},
-	{"write cache", func(f *Facts) { f.Devices.List[0].DriveCache = "write back, no read (daft)" }, Fail, "never reach it"},
+	{"write cache", func(f *Facts) { f.Devices.List[0].DriveCache = "write back, no read (daft)" }, Fail, "never reach " +
+		"it"},
 	{"write cache", func(f *Facts) { f.Devices.Why = "no" }, Skipped, "no"},
 	{"flush honesty", func(f *Facts) { f.Flush.P50 = 2 }, Fail, "may be a lie"},
 	{"flush honesty", func(f *Facts) { f.Devices.List[0].Cache = "write back" }, Warn, "takes longer to program"},
@@ -162,7 +164,8 @@ var badNodes = []badRow{
 	{"seeds", func(f *Facts) { f.Seeds.Why = "no" }, Skipped, "no"},
 	{"seeds", func(f *Facts) { f.Key.Bad = "torn" }, Skipped, "could not be read"},
 	{"port udp", func(f *Facts) { f.Ports[0].Bad = "address already in use" }, Fail, "already in use"},
-	{"port tcp", func(f *Facts) { f.Ports[1].Bad = "cannot assign requested address" }, Fail, "no address of this machine"},
+	{"port tcp", func(f *Facts) { f.Ports[1].Bad = "cannot assign requested address" }, Fail, "no address of this " +
+		"machine"},
 	{"port tcp", func(f *Facts) { f.Ports[1].Why = "no" }, Skipped, "no"},
 	{"peer n2", func(f *Facts) { f.Peers[0].NoName = "no such host" }, Fail, "leads nowhere"},
 	{"peer n2", func(f *Facts) { f.Peers[0].Proved = "sha256:x" }, Fail, "another node"},
@@ -218,12 +221,13 @@ func TestSoundInItsWay(t *testing.T) {
 		"a node that joins": {"seeds", func(f *Facts) {
 			f.Seeds.Number, f.Key.Fingerprint = 9, "sha256:z"
 		}, OK, "joins later"},
-		"a new directory":   {"store", func(f *Facts) { f.Store = Store{Absent: true, Format: 1} }, OK, "none yet"},
-		"root looks":        {"owner", func(f *Facts) { f.Access.Me = 0 }, OK, "user 990"},
-		"a node runs":       {"node", func(f *Facts) { f.Running.Held = true }, OK, "left alone"},
-		"inodes on demand":  {"inodes", func(f *Facts) { f.Space.Inodes, f.Space.FreeInodes = 0, 0 }, OK, "needed"},
-		"a volatile cache":  {"write cache", func(f *Facts) { f.Devices.List[0].Cache = "write back" }, OK, "kernel flushes"},
-		"persistent memory": {"flush honesty", func(f *Facts) { f.Flush.P50, f.Devices.List[0].Persistent = 2, true }, OK, "p50"},
+		"a new directory":  {"store", func(f *Facts) { f.Store = Store{Absent: true, Format: 1} }, OK, "none yet"},
+		"root looks":       {"owner", func(f *Facts) { f.Access.Me = 0 }, OK, "user 990"},
+		"a node runs":      {"node", func(f *Facts) { f.Running.Held = true }, OK, "left alone"},
+		"inodes on demand": {"inodes", func(f *Facts) { f.Space.Inodes, f.Space.FreeInodes = 0, 0 }, OK, "needed"},
+		"a volatile cache": {"write cache", func(f *Facts) { f.Devices.List[0].Cache = "write back" }, OK, "kernel flushes"},
+		"persistent memory": {"flush " +
+			"honesty", func(f *Facts) { f.Flush.P50, f.Devices.List[0].Persistent = 2, true }, OK, "p50"},
 		"a mirror, one disk of it fast": {"flush honesty", func(f *Facts) {
 			f.Devices.List = append(f.Devices.List, Device{Name: "sda", Rotational: true})
 		}, OK, "p50"},

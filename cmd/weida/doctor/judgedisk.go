@@ -42,7 +42,8 @@ func fileSystem(m *Mount) Check {
 		return warn("prefer ext4 or xfs; the power-cut tests run there",
 			"%s: it reports lost writes as it should, and copies on every write, so preallocated room is not kept", where)
 	}
-	return warn("prefer ext4 or xfs; elsewhere nobody has cut the power under load", "%s: not tested with this store", where)
+	return warn("prefer ext4 or xfs; elsewhere nobody has cut the power under load", "%s: not tested with this "+
+		"store", where)
 }
 
 // badOptions are mount options that take the meaning from a flush.
@@ -133,7 +134,8 @@ const floorAny = 5
 
 func flushHonesty(f *Flush, d *Devices) Check {
 	const lie = "the flush may be a lie"
-	const do = "find out what answers it: a host's cache (`cache=unsafe` and the like), a controller's without a battery, a " +
+	const do = "find out what answers it: a host's cache (`cache=unsafe` and the like), a controller's without a " +
+		"battery, a " +
 		"library such as eatmydata; until then count on losing confirmed messages with the power"
 	if f.Why != "" {
 		return skipped(f.Why)
@@ -174,7 +176,8 @@ func flushSpeed(f *Flush) Check {
 		return fail("replace the disk: a node on it gives leadership up, or ends",
 			"%s; a flush of more than %s counts as failed", found, micros(stallMax))
 	case f.P50 >= slowP50 || f.P99 >= slowP99 || f.Max >= slowMax:
-		return warn("see what else writes there (`iostat -x 1`), or take a faster disk: every confirmed message waits for a flush",
+		return warn("see what else writes there (`iostat -x 1`), or take a faster disk: every confirmed message waits for "+
+			"a flush",
 			"%s; that is slow", found)
 	}
 	return ok("%s", found)

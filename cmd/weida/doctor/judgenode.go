@@ -53,11 +53,13 @@ func permissions(a *Access) Check {
 	case a.Why != "":
 		return skipped(a.Why)
 	case a.KeyMode&0o077 != 0:
-		return fail("chmod 600 node.key if nobody else can have read it; else move it away, and a new one is made, which the "+
+		return fail("chmod 600 node.key if nobody else can have read it; else move it away, and a new one is made, which "+
+			"the "+
 			"other nodes and all clients have to be told of",
 			"others can read the private key (mode %04o), so the node does not start with it", a.KeyMode)
 	case a.FileMode&0o022 != 0:
-		return fail("chmod 644 the node file", "others can write the node file (mode %04o), and so decide whom the node trusts",
+		return fail("chmod 644 the node file", "others can write the node file (mode %04o), and so decide whom the node "+
+			"trusts",
 			a.FileMode)
 	case !a.There:
 		return skipped("there is no data directory yet; the node makes it, with mode 0700")
@@ -89,7 +91,8 @@ func store(s *Store) Check {
 	}
 	found := fmt.Sprintf("format %d, %d groups, disk %s, %s", s.Format, s.Groups, s.Disk, how)
 	if s.Left > 0 {
-		return warn("nothing: the next start moves them aside and deletes none", "%s; %d names in it are not the store's", found,
+		return warn("nothing: the next start moves them aside and deletes none", "%s; %d names in it are not the "+
+			"store's", found,
 			s.Left)
 	}
 	return ok("%s", found)
@@ -103,7 +106,8 @@ func version(b *Builds) Check {
 	case b.Node == nil:
 		return ok("%s", mine)
 	case b.Node.StoreFormat != b.Mine.StoreFormat:
-		return fail("use the binary of the node's version to look at its files, and a newer one only after its notes were read",
+		return fail("use the binary of the node's version to look at its files, and a newer one only after its notes were "+
+			"read",
 			"%s; the node that runs has store format %d", mine, b.Node.StoreFormat)
 	case b.Node.Version != b.Mine.Version || b.Node.Commit != b.Mine.Commit:
 		return warn("restart the node if this binary is the newer one",
@@ -151,7 +155,8 @@ func key(k *Key, now time.Time) Check {
 			"%s; its certificate counts from %s to %s; weida trusts the key and not the dates, other programs may not",
 			k.Fingerprint, k.NotBefore.Format(time.DateOnly), k.NotAfter.Format(time.DateOnly))
 	case k.NotAfter.Sub(now) < keyEnds:
-		return warn("remove node.crt while the node is stopped: it is made again from the same key, and the fingerprint stays",
+		return warn("remove node.crt while the node is stopped: it is made again from the same key, and the fingerprint "+
+			"stays",
 			"%s; its certificate ends on %s", k.Fingerprint, k.NotAfter.Format(time.DateOnly))
 	}
 	return ok("%s, its certificate matches and ends on %s", k.Fingerprint, k.NotAfter.Format(time.DateOnly))
@@ -171,13 +176,17 @@ func seeds(s *Seeds, k *Key) Check {
 	at := slices.IndexFunc(s.List, func(v Seed) bool { return v.Fingerprint == k.Fingerprint })
 	switch {
 	case k.Absent:
-		return warn("start it once; it makes its key, names it, and ends; then write that fingerprint into the seeds of every "+
+		return warn("start it once; it makes its key, names it, and ends; then write that fingerprint into the seeds of "+
+			"every "+
 			"node file", "this node has no key yet, so it cannot be among the %d seeds", len(s.List))
 	case at < 0:
-		return fail("write the fingerprint that `key` shows into the seeds of every node file, the same list in all; if the key "+
-			"was lost, restore node.key", "this node's key is not among the %d seeds, so it does not start with them", len(s.List))
+		return fail("write the fingerprint that `key` shows into the seeds of every node file, the same list in all; if "+
+			"the key "+
+			"was lost, restore node.key", "this node's key is not among the %d seeds, so it does not start with "+
+			"them", len(s.List))
 	case s.List[at].Name != s.Name:
-		return warn("give it one name in all files", "this node is called %q here and %q in the seeds", s.Name, s.List[at].Name)
+		return warn("give it one name in all files", "this node is called %q here and %q in the "+
+			"seeds", s.Name, s.List[at].Name)
 	}
 	if _, mine, err := net.SplitHostPort(s.Listen); err == nil {
 		if _, theirs, err := net.SplitHostPort(s.List[at].Address); err == nil && mine != theirs && mine != "0" {
@@ -239,7 +248,8 @@ func peer(p *Peer, runs bool) Check {
 		return fail("see that the node files of both have the same seeds, or `weida node add` this key",
 			"%s answers in %s, and turned this node's key away", where, took)
 	case !p.Answered && !runs && p.Fingerprint != "":
-		return warn("start it and look again; if it runs, let UDP through to that port in both directions (firewall, security "+
+		return warn("start it and look again; if it runs, let UDP through to that port in both directions (firewall, "+
+			"security "+
 			"group)", "%s does not answer, as a node does that is not started yet: %s", where, p.Bad)
 	case !p.Answered:
 		return fail("start it; if it runs, let UDP through to that port in both directions (firewall, security group)",

@@ -19,7 +19,8 @@ func lookDevices(sys string, m *Mount) Devices {
 		return Devices{Why: fmt.Sprintf("stat %s: %v", m.Looked, err)}
 	}
 	number := st.Dev
-	if unix.Major(number) == 0 && strings.HasPrefix(m.Source, "/dev/") { // a file system that spans devices: the first of them
+	// Of a file system that spans devices the first one stands for all.
+	if unix.Major(number) == 0 && strings.HasPrefix(m.Source, "/dev/") {
 		if err := unix.Stat(m.Source, &st); err == nil {
 			number = st.Rdev
 		}

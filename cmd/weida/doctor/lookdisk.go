@@ -159,7 +159,8 @@ func probeDisk(ctx context.Context, f *Facts, busy string, progress func(string)
 	}
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 	f.Flush = Flush{
-		Writes: len(r.Took), P50: us(r.Quantile(0.5)), P99: us(r.Quantile(0.99)), Max: us(r.Quantile(1)), Bars: buckets(r.Took),
+		Writes: len(r.Took), P50: us(r.Quantile(0.5)), P99: us(r.Quantile(0.99)), Max: us(r.Quantile(1)),
+		Bars: buckets(r.Took),
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
@@ -160,7 +161,7 @@ func lookKey(data string) Key {
 	if err == nil {
 		leaf, err = x509.ParseCertificate(block.Bytes)
 	}
-	if err == nil && !secret.Public().(ed25519.PublicKey).Equal(leaf.PublicKey) { //nolint:errcheck,forcetypeassert // see parseKey
+	if err == nil && !bytes.Equal(leaf.RawSubjectPublicKeyInfo, public) {
 		err = errors.New("it is the certificate of another key")
 	}
 	if err != nil {

@@ -185,7 +185,8 @@ func reach(ctx context.Context, p *Peer, id *endpoint.Identity) {
 	}
 }
 
-// letIn sees to it that the other side has taken the connection, which the end of a handshake on this side does not say:
+// letIn sees to it that the other side has taken the connection, which the end of a handshake on this side does not
+// say:
 // a stream that asks for nothing has to be answered by its end.
 func letIn(ctx context.Context, conn *endpoint.Conn, address string) error {
 	stream, err := conn.OpenStreamSync(ctx)

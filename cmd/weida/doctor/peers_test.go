@@ -97,7 +97,8 @@ func TestPeers(t *testing.T) {
 	// A node without a key asks with one for the moment, and makes none.
 	none := Key{Absent: true}
 	list = lookPeers(context.Background(), &Target{
-		Data: t.TempDir(), Name: "me", Seeds: []Seed{{"me", "127.0.0.1:1", ""}, {"closed", closed, closedKey}}, Peers: []string{right},
+		Data: t.TempDir(), Name: "me", Peers: []string{right},
+		Seeds: []Seed{{"me", "127.0.0.1:1", ""}, {"closed", closed, closedKey}},
 	}, &none)
 	if len(list) != 2 || !list[0].Away || !list[0].NotMine || peer(&list[0], false).Verdict != OK ||
 		list[1].Proved != rightKey || peer(&list[1], false).Verdict != OK {
