@@ -31,6 +31,14 @@ type FS interface {
 	// Lock creates the file if needed and takes an exclusive advisory lock that ends with Close or
 	// with the process. A lock held by somebody else is ErrLocked.
 	Lock(name string) (io.Closer, error)
+	// Space says how much room there is on the file system of a file or directory.
+	Space(name string) (Space, error)
+}
+
+// Space is the room on a file system, in bytes. Total is 0 where there is no bound, and Free says nothing then.
+type Space struct {
+	Free  int64 // what this process may still use
+	Total int64
 }
 
 // Access says what an opened file is for.

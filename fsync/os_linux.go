@@ -124,6 +124,20 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	return d, nil
 }
 
+func (osFS) Space(name string) (Space, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Statfs(name, &st)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return Space{}, NewError("statfs", name, err)
+		}
+	}
+	return Space{Free: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize}, nil
+}
+
 // osError turns an error of package os into an *Error, nil into nil.
 func osError(op, name string, err error) error {
 	if err == nil {

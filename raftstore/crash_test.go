@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -154,7 +155,7 @@ func (c *crashRig) propose(m *kv) {
 	if len(items) == 0 {
 		return
 	}
-	if _, err := m.propose(items...); err != nil && m.halted == nil {
+	if _, err := m.propose(items...); err != nil && m.halted == nil && !errors.Is(err, ErrDiskFull) {
 		c.t.Errorf("propose: %v", err)
 	}
 }

@@ -93,6 +93,7 @@
 //	replica.go, replicaopen.go, replicaround.go, replicaapply.go, store.go    a replica and its rounds
 //	gate.go, answers.go, raftlog.go, conf.go, reconfigure.go, peers.go        what raft is told, and when it is heard
 //	quiet.go                                                                  idle groups
+//	disk.go, diskyield.go                                                     disks without room, and slow ones
 //	frame.go, mail.go, outbox.go, receive.go                                  what goes over the raft connection
 //	supply.go and the files that it names                                     bodies and snapshots between nodes
 //	off.go                                                                    rules that tests switch off

@@ -5,7 +5,7 @@ type Event struct {
 	Kind  EventKind
 	Group GroupID
 	Index Index  // of the snapshot, 0 otherwise
-	Node  NodeID // that a frame or snapshot came from, 0 otherwise
+	Node  NodeID // that a frame or snapshot came from, or whose disk it is; 0 otherwise
 	Err   error
 }
 
@@ -20,6 +20,10 @@ const (
 	DiskFull EventKind = "disk_full"
 	// DiskFullOver: a proposal was written after DiskFull.
 	DiskFullOver EventKind = "disk_full_over"
+	// DiskAils: the disk of the node named, which may be this one, has no room or is slow; Err says what.
+	DiskAils EventKind = "disk_ails"
+	// DiskWell: it is well again.
+	DiskWell EventKind = "disk_well"
 	// SnapshotTaken: a snapshot is flushed and the log was trimmed as far as it allows.
 	SnapshotTaken EventKind = "snapshot_taken"
 	// SnapshotFailed: a snapshot could not be written; the log stays as it was and it is tried again later.

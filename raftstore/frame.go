@@ -18,13 +18,13 @@ import (
 //	2  quiet: uvarints of from, to, term, commit; the leader of an idle group stops ticking (see quiet.go)
 //	3  known: the same, of a configuration that is applied: the entry at commit, which has this term, is committed
 //
-// A frame of heartbeats is a version byte, then per heartbeat uvarints of group, 2*from + 1 if it is a response, to,
-// term, commit.
+// A frame of heartbeats is a version byte, one that says what ails the sender's disk (DiskState), then per heartbeat
+// uvarints of group, 2*from + 1 if it is a response, to, term, commit.
 const (
 	messageFrame byte = 1
 	quietFrame   byte = 2
 	knownFrame   byte = 3
-	beatVersion  byte = 1
+	beatVersion  byte = 2
 )
 
 const (
@@ -242,10 +242,16 @@ func uvarints(b []byte, v []uint64) (rest []byte, ok bool) {
 	return b, true
 }
 
+// beatHead is how a frame of heartbeats begins.
+func beatHead(dst []byte, d DiskState) []byte { return append(dst, beatVersion, byte(d)) }
+
+// beatHeadBytes is the length of that.
+const beatHeadBytes = 2
+
 // appendBeat appends a heartbeat or a response to one to a frame of heartbeats.
 func appendBeat(dst []byte, g GroupID, m *raftpb.Message) []byte {
 	if len(dst) == 0 {
-		dst = append(dst, beatVersion)
+		dst = beatHead(dst, 0)
 	}
 	from := m.GetFrom() << 1
 	if m.GetType() == raftpb.MsgHeartbeatResp {
@@ -257,16 +263,17 @@ func appendBeat(dst []byte, g GroupID, m *raftpb.Message) []byte {
 	return dst
 }
 
-// parseBeats gives every heartbeat of a frame, until one can't be read.
-func parseBeats(b []byte, give func(GroupID, *raftpb.Message)) error {
-	if len(b) == 0 || len(b) > beatFrameMax || b[0] != beatVersion {
-		return fmt.Errorf("%w: %d bytes of heartbeats", errFrame, len(b))
+// parseBeats gives every heartbeat of a frame, until one can't be read, and returns what ails the sender's disk.
+func parseBeats(b []byte, give func(GroupID, *raftpb.Message)) (DiskState, error) {
+	if len(b) < beatHeadBytes || len(b) > beatFrameMax || b[0] != beatVersion {
+		return 0, fmt.Errorf("%w: %d bytes of heartbeats", errFrame, len(b))
 	}
-	for b = b[1:]; len(b) > 0; {
+	disk := DiskState(b[1]) & diskStates
+	for b = b[beatHeadBytes:]; len(b) > 0; {
 		var v [5]uint64
 		rest, ok := uvarints(b, v[:])
 		if !ok {
-			return fmt.Errorf("%w: a heartbeat is cut short", errFrame)
+			return disk, fmt.Errorf("%w: a heartbeat is cut short", errFrame)
 		}
 		b = rest
 		kind := raftpb.MsgHeartbeat
@@ -278,9 +285,9 @@ func parseBeats(b []byte, give func(GroupID, *raftpb.Message)) error {
 			m.Commit = new(v[4])
 		}
 		if err := checkMessage(m); err != nil {
-			return err
+			return disk, err
 		}
 		give(GroupID(v[0]), m)
 	}
-	return nil
+	return disk, nil
 }

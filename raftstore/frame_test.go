@@ -63,15 +63,19 @@ func TestFrames(t *testing.T) {
 		}
 		frame = appendBeat(frame, GroupID(i), m)
 	}
+	frame[beatHeadBytes-1] = byte(DiskNoRoom)
 	n := uint64(0)
-	err := parseBeats(frame, func(g GroupID, m *raftpb.Message) {
+	disk, err := parseBeats(frame, func(g GroupID, m *raftpb.Message) {
 		if uint64(g) != n || m.GetFrom() != 11+n || m.GetTo() != 21+n || m.GetTerm() != n+1 || m.GetCommit() != n {
 			t.Errorf("heartbeat %d: group %d, %v", n, g, m)
 		}
 		n++
 	})
-	if err != nil || n != 3 {
-		t.Errorf("%d heartbeats: %v", n, err)
+	if err != nil || n != 3 || disk != DiskNoRoom {
+		t.Errorf("%d heartbeats, disk %v: %v", n, disk, err)
+	}
+	if disk, err := parseBeats(beatHead(nil, DiskSlow), nil); err != nil || disk != DiskSlow {
+		t.Errorf("a frame without heartbeats: %v, %v", disk, err)
 	}
 }
 
@@ -188,9 +192,9 @@ func FuzzFrame(f *testing.F) {
 			}
 		}
 		var beats []byte
-		if err := parseBeats(b, func(g GroupID, m *raftpb.Message) { beats = appendBeat(beats, g, m) }); err == nil {
+		if _, err := parseBeats(b, func(g GroupID, m *raftpb.Message) { beats = appendBeat(beats, g, m) }); err == nil {
 			var twice []byte
-			err := parseBeats(beats, func(g GroupID, m *raftpb.Message) { twice = appendBeat(twice, g, m) })
+			_, err := parseBeats(beats, func(g GroupID, m *raftpb.Message) { twice = appendBeat(twice, g, m) })
 			if len(beats) > 0 && (err != nil || !bytes.Equal(beats, twice)) {
 				t.Errorf("heartbeats %x became %x: %v", beats, twice, err)
 			}

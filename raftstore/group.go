@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"weida/segment"
 	"weida/wal"
@@ -85,6 +86,11 @@ type Batch struct {
 	Items []Item
 	// Free is called once, on the shard, when the group no longer reads the batch's buffers; may be nil.
 	Free func()
+}
+
+// carries reports whether a batch brings bodies.
+func (b *Batch) carries() bool {
+	return slices.ContainsFunc(b.Items, func(it Item) bool { return it.HasBody })
 }
 
 // Marks are a group's watermarks, in the order they are reached: an entry at or below one has that
@@ -191,6 +197,7 @@ type Progress struct {
 	// never in this leadership. While the group is quiesced they stand for the liveness of its node.
 	HeardTicks    int64
 	CaughtUpTicks int64
+	Disk          DiskState // what ails its node's disk
 }
 
 // BodyWriter receives a large body. One goroutine at a time.

@@ -15,6 +15,7 @@ type Host struct {
 	nodes  nodes
 	beats  beats
 	far    far
+	disk   disk
 
 	mu sync.RWMutex
 	// guarded by mu
@@ -31,7 +32,7 @@ type Host struct {
 // NewHost returns a host without groups. Nothing runs before Start; without Start it is stepped.
 func NewHost(o HostOptions) *Host {
 	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]member), stop: make(chan struct{})}
-	h.pool.limit = h.o.JobWorkers
+	h.pool.limit, h.disk.looks.limit, h.disk.host = h.o.JobWorkers, 1, h
 	h.far.init(&h.o)
 	for i := range h.o.Shards {
 		h.shards = append(h.shards, newShard(h, i))
@@ -43,6 +44,7 @@ func NewHost(o HostOptions) *Host {
 // goroutine and in a fixed order. It returns false if there was nothing to do. A flush is not part of
 // it: the flusher is stepped by itself.
 func (h *Host) Step() bool {
+	h.disk.looks.runInline() // work for others only if it found something
 	worked := false
 	for _, s := range h.shards {
 		worked = s.round() || worked
@@ -55,8 +57,14 @@ func (h *Host) Step() bool {
 // for a while give their descriptors back. Heartbeats of the ticks before are sent. It never blocks, and
 // its cost does not grow with the number of idle groups. Start calls it by itself.
 func (h *Host) Tick() {
+	h.disk.tick()
 	if h.o.Transport != nil {
-		h.beats.send(h.o.Transport)
+		disk, all := h.disk.says()
+		var also []NodeID
+		if all {
+			also = h.nodesUp()
+		}
+		h.beats.send(h.o.Transport, disk, also)
 		h.far.tick()
 	}
 	for _, s := range h.shards {

@@ -19,6 +19,10 @@ var off struct {
 	decided          bool // a change of configuration is committed if another one stands behind it
 	known            bool // who asks for a vote is told which configuration is applied
 	yield            bool // a leader whose disk has stalled hands over
+	ailing           bool // and so does one whose disk has no room or is slow
+	wander           bool // the leadership goes to no node whose disk does worse
+	crowded          bool // a leader takes no messages that too few voters have room for
+	reserve          bool // some room is kept from messages
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
 	settle           bool // the end of a joint step is written down as committed before Status says so

@@ -143,24 +143,36 @@ type beatsTo struct {
 func (b *beats) add(to NodeID, g GroupID, m *raftpb.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(b.list, to, func(t *beatsTo, n NodeID) int { return cmp.Compare(t.node, n) })
-	if !ok {
-		b.list = slices.Insert(b.list, i, &beatsTo{node: to})
-	}
-	t := b.list[i]
+	t := b.to(to)
 	if len(t.data) < beatFrameMax-64 {
 		t.data = appendBeat(t.data, g, m)
 	}
 }
 
-// send sends what was collected.
-func (b *beats) send(t Transport) {
+// send sends what was collected, with what ails this node's disk; to each node of also, even if nothing was collected
+// for it.
+func (b *beats) send(t Transport, disk DiskState, also []NodeID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, n := range also {
+		if to := b.to(n); len(to.data) == 0 {
+			to.data = beatHead(to.data, disk)
+		}
+	}
 	for _, to := range b.list {
 		if len(to.data) > 0 {
+			to.data[beatHeadBytes-1] = byte(disk)
 			t.Beat(to.node, to.data)
 			to.data = to.data[:0]
 		}
 	}
+}
+
+// to is what goes to a node. mu is held.
+func (b *beats) to(n NodeID) *beatsTo {
+	i, ok := slices.BinarySearchFunc(b.list, n, func(t *beatsTo, n NodeID) int { return cmp.Compare(t.node, n) })
+	if !ok {
+		b.list = slices.Insert(b.list, i, &beatsTo{node: n})
+	}
+	return b.list[i]
 }

@@ -36,10 +36,21 @@ type roundData struct {
 // Propose implements Group. Digests of inline bodies are computed here, on the caller's goroutine.
 func (o *owner) Propose(b *Batch) error {
 	p, err := o.check(b)
+	if err == nil && b.carries() {
+		err = o.reserveKept()
+	}
 	if err != nil {
 		return err
 	}
 	return o.take(p)
+}
+
+// reserveKept refuses messages where what is left of the disk is kept for commands without bodies.
+func (o *owner) reserveKept() error {
+	if !o.host.disk.isLow() {
+		return nil
+	}
+	return fmt.Errorf("raftstore: group %d: %w", uint64(o.id), ErrDiskFull)
 }
 
 // NewBody implements Group.
@@ -48,6 +59,9 @@ func (o *owner) NewBody(n int64) (BodyWriter, error) {
 		panic("bug: raftstore: a body that fits inline in a file of its own")
 	}
 	if err := o.in.refusal(); err != nil {
+		return nil, err
+	}
+	if err := o.reserveKept(); err != nil {
 		return nil, err
 	}
 	ref := o.refs.give()

@@ -115,10 +115,16 @@ func (r *replica) wake() {
 	}
 }
 
-// news says that a node came or went. It reports whether the replica has something to do.
+// news says that a node came or went; or, of this node itself, that the disk of some node is another one. It reports whether the replica has something to do.
 func (r *replica) news(n NodeID) bool {
 	if r.halted != nil || r.gone {
 		return false
+	}
+	if n == r.host.o.Node { // the disk of some node is another one
+		if r.soft.RaftState == raft.StateLeader {
+			r.wake()
+		}
+		return r.soft.RaftState == raft.StateLeader
 	}
 	if r.soft.RaftState == raft.StateLeader {
 		r.unreachable(n)
@@ -139,31 +145,20 @@ func (r *replica) news(n NodeID) bool {
 	return true
 }
 
-// firstUp reports whether this replica is the first voter whose node is up, but for a node that has just come or gone.
+// firstUp reports whether this replica is the first voter whose node is up, of those whose disks do best, but for a node
+// that has just come or gone.
 func (r *replica) firstUp(but NodeID) bool {
+	first, least := ReplicaID(0), diskStates+1
 	for _, m := range r.conf.members {
 		if m.Learner || m.Node == but {
 			continue
 		}
-		if m.Replica == r.rid {
-			return true
-		}
-		if _, up := r.host.epochOf(m.Node); up {
-			return false
+		_, up := r.host.epochOf(m.Node)
+		if disk := r.host.DiskOf(m.Node); (up || m.Replica == r.rid) && disk < least {
+			first, least = m.Replica, disk
 		}
 	}
-	return false
-}
-
-// yield hands the leadership over when the disk has stalled: a leader whose flushes do not end applies nothing, while
-// its heartbeats keep everybody else from leading.
-func (r *replica) yield() {
-	if !r.leads() || !r.answers.stalled(r.now-int64(r.host.o.ElectionTicks)) || r.transferring() || off.yield {
-		return
-	}
-	if next := r.successor(); next != 0 {
-		r.guard(func() { r.node.TransferLeader(uint64(next)) })
-	}
+	return first == r.rid
 }
 
 // campaignSoon calls the election that the loss of a node called for.

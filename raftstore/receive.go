@@ -1,7 +1,9 @@
 package raftstore
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -13,6 +15,8 @@ type nodes struct {
 	mu sync.RWMutex
 	// guarded by mu
 	list map[NodeID]*nodeState
+	// ailing says that the disk of some node ails; written under mu.
+	ailing atomic.Bool
 }
 
 // nodeState is one other node.
@@ -21,6 +25,9 @@ type nodeState struct {
 	incarnation uint64
 	// epoch rises whenever the node comes or goes: what was said in an earlier one is no evidence (W7).
 	epoch uint64
+	// disk is what ails its disk, as it said at the tick diskAt.
+	disk   DiskState
+	diskAt int64
 }
 
 // epochOf returns the present epoch of a node, and whether it is up.
@@ -31,6 +38,19 @@ func (h *Host) epochOf(n NodeID) (epoch uint64, up bool) {
 		return s.epoch, s.up
 	}
 	return 0, false
+}
+
+// nodesUp are the nodes that are up, in order.
+func (h *Host) nodesUp() (list []NodeID) {
+	h.nodes.mu.RLock()
+	defer h.nodes.mu.RUnlock()
+	for n, s := range h.nodes.list {
+		if s.up {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // PeerUp implements Receiver.
@@ -46,7 +66,7 @@ func (h *Host) PeerUp(n NodeID, incarnation uint64) {
 	}
 	news := !s.up || s.incarnation != incarnation
 	if news {
-		s.up, s.incarnation = true, incarnation
+		s.up, s.incarnation, s.disk = true, incarnation, 0
 		s.epoch++
 	}
 	h.nodes.mu.Unlock()
@@ -61,7 +81,7 @@ func (h *Host) PeerDown(n NodeID) {
 	s := h.nodes.list[n]
 	news := s != nil && s.up
 	if news {
-		s.up = false
+		s.up, s.disk = false, 0
 		s.epoch++
 	}
 	h.nodes.mu.Unlock()
@@ -142,12 +162,14 @@ func (h *Host) ReceiveRefusals(from NodeID, list []Refusal) {
 // ReceiveBeat implements Receiver.
 func (h *Host) ReceiveBeat(from NodeID, data []byte) {
 	epoch, _ := h.epochOf(from)
-	err := parseBeats(data, func(g GroupID, m *raftpb.Message) {
+	disk, err := parseBeats(data, func(g GroupID, m *raftpb.Message) {
 		if r, _ := h.served(g); r != nil && r.mail.put(letter{from: from, epoch: epoch, m: m}) {
 			r.shard.enqueue(r)
 		}
 	})
 	if err != nil {
 		h.badFrame(from, 0, err)
+		return
 	}
+	h.hearDisk(from, disk)
 }

@@ -61,6 +61,11 @@ func (r *replica) judge(c *Change, st *Status) (begin bool, err error) {
 			return refuse("node %d, which holds replica %d, can't be reached", uint64(rep.Committed[i].Node),
 				uint64(c.TransferTo))
 		}
+		to := rep.Committed[i].Node
+		if disk := r.host.DiskOf(to); disk > r.host.DiskOf(r.host.o.Node) && !off.wander {
+			return refuse("the disk of node %d, which holds replica %d, is %s, and it would hand the leadership over again",
+				uint64(to), uint64(c.TransferTo), disk)
+		}
 		return true, nil
 	}
 	if err := checkMembers(c.Members); err != nil {
@@ -225,20 +230,30 @@ func (r *replica) takeKnown(l *letter) {
 	r.mute = false
 }
 
-// successor is the other voter of the configuration, or of that to come, that has most and whose node is up; 0 if there
-// is none.
-func (r *replica) successor() (best ReplicaID) {
+// successor is the other voter of the configuration, or of that to come, that has most of those whose disks do best and
+// whose nodes are up; 0 if there is none.
+func (r *replica) successor() ReplicaID {
+	best, _ := r.heir(func(*tracker.Progress) bool { return true })
+	return best
+}
+
+// heir is the successor among those that may, and what ails its disk.
+func (r *replica) heir(may func(*tracker.Progress) bool) (best ReplicaID, disk DiskState) {
 	most := Index(0)
 	r.progress(func(id ReplicaID, pr *tracker.Progress) {
 		m, ok := r.conf.find(id)
-		if !ok || id == r.rid || !slices.Contains(r.conf.state.Voters, id) {
+		if !ok || id == r.rid || !slices.Contains(r.conf.state.Voters, id) || !may(pr) {
 			return
 		}
-		if _, up := r.host.epochOf(m.Node); up && (best == 0 || Index(pr.Match) > most) {
-			best, most = id, Index(pr.Match)
+		if _, up := r.host.epochOf(m.Node); !up {
+			return
+		}
+		d := r.host.DiskOf(m.Node)
+		if best == 0 || d < disk || d == disk && Index(pr.Match) > most {
+			best, disk, most = id, d, Index(pr.Match)
 		}
 	})
-	return best
+	return best, disk
 }
 
 // changeBytes is more than a change of configuration takes in the log.
@@ -300,6 +315,7 @@ func (r *replica) progressRows(rep *Replication) []Progress {
 		if m.Replica == r.rid {
 			rows[i] = Progress{Member: m, Match: r.marks.Flushed, State: "leader"}
 		}
+		rows[i].Disk = r.host.DiskOf(m.Node)
 	}
 	r.progress(func(id ReplicaID, pr *tracker.Progress) {
 		i := slices.IndexFunc(rows, func(p Progress) bool { return p.Replica == id })

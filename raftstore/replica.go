@@ -27,6 +27,8 @@ type replica struct {
 	supply supply
 	// who is the leader that the last round knew, for refusals. Any goroutine.
 	who atomic.Pointer[NotLeaderError]
+	// crowded is why a leader takes no messages: too few voters have room. nil if it does. Any goroutine.
+	crowded atomic.Pointer[error]
 	// asked is guarded by seat.mu.
 	asked    askedChange
 	confirms confirms
@@ -55,14 +57,15 @@ type replica struct {
 	now      int64 // ticks in this life
 	rest     int   // ticks without work
 	parked   bool
-	settled  bool // the end of the last joint step is written down as committed
-	removed  bool // an applied configuration is without this replica
-	hushed   bool // the group is quiet: not ticked
-	eager    bool // the first member of a new group
-	left     bool // the others were told that this replica falls silent
-	calmed   int  // ticks for which raft was not ticked, before the quiet
-	mute     bool // answers to heartbeats are not sent
-	campaign int  // ticks until an election is called for; 0: none is
+	settled  bool  // the end of the last joint step is written down as committed
+	removed  bool  // an applied configuration is without this replica
+	hushed   bool  // the group is quiet: not ticked
+	eager    bool  // the first member of a new group
+	left     bool  // the others were told that this replica falls silent
+	calmed   int   // ticks for which raft was not ticked, before the quiet
+	mute     bool  // answers to heartbeats are not sent
+	campaign int   // ticks until an election is called for; 0: none is
+	yielded  int64 // tick at which it last began to hand over for its disk; 0: never
 
 	snapConf *config // of the snapshot that is being written
 }
@@ -98,6 +101,11 @@ func (r *replica) Propose(b *Batch) error {
 		}
 		return r.notLeader()
 	}
+	if b.carries() {
+		if err := r.uncrowded(); err != nil {
+			return err
+		}
+	}
 	for i := range b.Items {
 		if w, ok := b.Items[i].Large.(*bodyWriter); ok && w.file.Ref().Term != lead.term {
 			return fmt.Errorf("raftstore: group %d: a body of term %d in term %d: %w", uint64(r.id),
@@ -126,6 +134,9 @@ func (r *replica) NewBody(n int64) (BodyWriter, error) {
 	lead := r.lead.Load()
 	if lead == nil {
 		return nil, r.notLeader()
+	}
+	if err := r.uncrowded(); err != nil {
+		return nil, err
 	}
 	ref := lead.give()
 	f, err := r.log.NewBody(ref, n)

@@ -57,7 +57,9 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	}
 	cost += r.again()
 	r.giveTicks()
+	r.yield()
 	r.ready()
+	r.crowd()
 	r.takeAsked()
 	r.takeConfirms()
 	r.leaveJoint()
@@ -143,7 +145,6 @@ func (r *replica) giveTicks() {
 		return
 	}
 	r.campaignSoon(n)
-	r.yield()
 	if r.halted != nil || r.calm(n) {
 		return
 	}
@@ -251,6 +252,10 @@ func (r *replica) proposeOne(p *plan) (cost int, ok bool) {
 			return 0, false
 		case errors.Is(err, fsync.ErrDiskFull):
 			r.diskFull(err)
+			if r.yield(); r.transferring() { // whoever leads next has room
+				r.blocked = true
+				return 0, false
+			}
 		}
 		r.drop(n, Outcome{Kind: Refused, Err: storeError(err)})
 		return 0, true

@@ -77,10 +77,7 @@ func (o *owner) writeOne(p *plan) (size int, ok bool) {
 
 // accept answers the n oldest pending proposals: they are entry (term, index), written.
 func (o *owner) accept(p *plan, index Index, n, size int) {
-	if o.full {
-		o.full = false
-		o.host.o.Event(Event{Kind: DiskFullOver, Group: o.id})
-	}
+	o.fullOver()
 	o.marks.Written, o.marks.Committed = index, index
 	o.entries = append(o.entries, roundData{index: index, data: p.app.Entries[0].Data})
 	o.snap.grown += int64(size)
@@ -137,9 +134,19 @@ func (p proposal) free() {
 
 // diskFull notes that there is no room; told once.
 func (o *seat) diskFull(err error) {
+	o.host.disk.refuse()
 	if !o.full {
 		o.full = true
 		o.host.o.Event(Event{Kind: DiskFull, Group: o.id, Err: err})
+	}
+}
+
+// fullOver notes that something was written, whatever was refused before.
+func (o *seat) fullOver() {
+	if o.full {
+		o.full = false
+		o.host.disk.took()
+		o.host.o.Event(Event{Kind: DiskFullOver, Group: o.id})
 	}
 }
 
@@ -162,9 +169,9 @@ func (o *owner) wrote() bool { return len(o.entries) > 0 }
 
 func (o *owner) onHalt() {}
 
-func (o *owner) news(NodeID) bool { return false }
-func (o *owner) ticked(int) bool  { return false }
-func (o *owner) shrink()          { o.entries = nil }
+func (o *owner) news(n NodeID) bool { return n == o.host.o.Node } // its disk is another one than before
+func (o *owner) ticked(int) bool    { return false }
+func (o *owner) shrink()            { o.entries = nil }
 
 // advance is step 2: what finished since the last round.
 func (o *owner) advance() {
@@ -238,6 +245,7 @@ func (o *seat) applyRead(p *plan, t Term, i Index, data []byte) error {
 
 // moved is step 7.
 func (o *owner) moved() {
+	o.short = o.reserveKept()
 	o.marks.Term = o.term
 	o.publish()
 	if o.marks != o.told {

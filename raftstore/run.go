@@ -37,6 +37,7 @@ func (h *Host) Start() {
 	})
 	h.pool.spawn(&h.done)
 	h.far.pool.spawn(&h.done)
+	h.disk.looks.spawn(&h.done)
 }
 
 // run does rounds while there is work and sleeps while there is none.

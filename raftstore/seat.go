@@ -60,6 +60,7 @@ type seat struct {
 	stuck    bool     // the log said ErrNotReady: wait for its job
 	jobTold  bool     // that jobs fail
 	full     bool     // the last append met a full disk
+	short    error    // why messages are not taken for want of room, nil if they are
 	halted   error
 	task     taskKind
 	stopping bool
@@ -173,7 +174,11 @@ func (o *seat) publish() {
 	o.status.Marks = o.marks
 	o.status.First = o.log.First()
 	o.status.ReadOnly = o.halted
-	if o.halted == nil && o.full {
+	switch {
+	case o.halted != nil:
+	case o.short != nil:
+		o.status.ReadOnly = o.short
+	case o.full:
 		o.status.ReadOnly = ErrDiskFull
 	}
 }

@@ -119,10 +119,7 @@ func (r *replica) write(h *heldAppend) bool {
 // wroteBatch takes note of what stands in the log now.
 func (r *replica) wroteBatch(b *batch) {
 	r.appends = true
-	if r.full {
-		r.full = false
-		r.host.o.Event(Event{Kind: DiskFullOver, Group: r.id})
-	}
+	r.fullOver()
 	if t := b.app.Truncate; t != 0 {
 		r.truncated(t)
 	}

@@ -72,6 +72,8 @@ func (t *tapFS) Lock(name string) (io.Closer, error) {
 	return t.inner.Lock(name)
 }
 
+func (t *tapFS) Space(name string) (fsync.Space, error) { return t.inner.Space(name) }
+
 type tapFile struct {
 	fsync.File
 	fs   *tapFS

@@ -156,6 +156,15 @@ func (s *Store) syncFS() error {
 // Identity is what the directory says about disk and process life.
 func (s *Store) Identity() Identity { return s.id }
 
+// Space says how much room there is on the data directory's file system. Any goroutine.
+func (s *Store) Space() (fsync.Space, error) {
+	space, err := s.fs.Space(s.dir)
+	if err != nil {
+		return space, fmt.Errorf("wal: how much room there is: %w", err)
+	}
+	return space, nil
+}
+
 // Dir is the data directory.
 func (s *Store) Dir() string { return s.dir }
 

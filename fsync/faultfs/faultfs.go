@@ -28,6 +28,7 @@ type FS struct {
 	ignored []Match
 	die     death
 	dead    bool
+	full    bool
 }
 
 var _ fsync.FS = (*FS)(nil)
@@ -116,6 +117,22 @@ func (f *FS) Rename(oldName, newName string) error {
 // Remove implements fsync.FS.
 func (f *FS) Remove(name string) error {
 	return f.do(Call{Op: OpRemove, Path: name}, func() error { return f.inner.Remove(name) })
+}
+
+// Space implements fsync.FS. While the disk is full by SetFull there is none. It is no call that counts: it comes by
+// the clock.
+func (f *FS) Space(name string) (fsync.Space, error) {
+	f.mu.Lock()
+	dead, full := f.dead, f.full
+	f.mu.Unlock()
+	if dead {
+		return fsync.Space{}, fsync.NewError("statfs", name, ErrDied)
+	}
+	s, err := f.inner.Space(name)
+	if full && err == nil {
+		s = fsync.Space{Total: max(s.Total, 1)}
+	}
+	return s, err
 }
 
 // List implements fsync.FS.

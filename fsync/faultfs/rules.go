@@ -3,6 +3,7 @@ package faultfs
 import (
 	"slices"
 	"sync"
+	"syscall"
 )
 
 // rule makes matching calls fail, the nth and the count-1 after it.
@@ -39,6 +40,14 @@ func (f *FS) Fail(m Match, nth, count int, err error) {
 func (f *FS) ShortWrite(m Match, nth, n int, err error) {
 	m.Op = OpWrite
 	f.addRule(&rule{Match: m, nth: nth, count: 1, err: err, short: n})
+}
+
+// SetFull makes the disk full, or gives it room again: while it is full every Create and Allocate fails with
+// fsync.ErrDiskFull, and Space says that nothing is free. What was allocated before can be written.
+func (f *FS) SetFull(full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = full
 }
 
 func (f *FS) addRule(r *rule) {
@@ -189,6 +198,9 @@ func (d death) prefix(c Call) int {
 }
 
 func (f *FS) judge(c Call) verdict {
+	if f.full && (c.Op == OpCreate || c.Op == OpAllocate) {
+		return verdict{err: syscall.ENOSPC, short: -1}
+	}
 	for _, r := range f.rules {
 		if !r.matches(c) {
 			continue

@@ -36,6 +36,7 @@ func Run(t *testing.T, newFS func(t *testing.T) (fs fsync.FS, dir string)) {
 		{"RemovedButOpen", testRemovedButOpen},
 		{"List", testList},
 		{"Lock", testLock},
+		{"Space", testSpace},
 		{"Closed", testClosed},
 		{"Errors", testErrors},
 		{"MkdirAll", testMkdirAll},

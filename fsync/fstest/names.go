@@ -100,6 +100,16 @@ func testList(e env) {
 	e.isError(err)
 }
 
+func testSpace(e env) {
+	s, err := e.fs.Space(e.dir)
+	e.ok(err)
+	if s.Total < 0 || s.Free < 0 || s.Total > 0 && s.Free > s.Total {
+		e.Fatalf("the room is %+v", s)
+	}
+	_, err = e.fs.Space(e.path("none"))
+	e.is(err, iofs.ErrNotExist)
+}
+
 func testLock(e env) {
 	l, err := e.fs.Lock(e.path("LOCK"))
 	e.ok(err)

@@ -52,6 +52,16 @@ func (m *FS) Used() int64 {
 	return m.used
 }
 
+// Space implements fsync.FS.
+func (m *FS) Space(name string) (fsync.Space, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.walk(name); err != nil {
+		return fsync.Space{}, fsync.NewError("statfs", name, err)
+	}
+	return fsync.Space{Free: max(m.capacity-m.used, 0), Total: m.capacity}, nil
+}
+
 // walk finds a name. ENOENT and ENOTDIR as the system says them.
 func (m *FS) walk(name string) (*inode, error) {
 	n := m.root
