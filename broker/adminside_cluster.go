@@ -182,6 +182,10 @@ func (n *Node) Transfer(ctx context.Context, group, to uint64, stay bool) error 
 	if stay {
 		return n.transferNow(ctx, group, to, stay)
 	}
+	if disk := n.host.DiskOf(raftstore.NodeID(to)); disk != 0 {
+		return &wire.Error{Code: wire.Unsafe, Detail: "The disk of that node is " + disk.String() +
+			": it would hand the leadership over again"}
+	}
 	decided, err := n.decideLeader(ctx, group, to)
 	if err != nil {
 		return err

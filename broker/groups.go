@@ -23,7 +23,11 @@ func (c *controller) Group(k control.Queue) (control.Group, error) {
 	}
 	g := groupOf(q.group.Status())
 	g.Serves = g.Serves && q.leadership().reign != nil
-	return g, q.group.Status().ReadOnly
+	why := q.group.Status().ReadOnly
+	if !g.Serves && errors.Is(why, raftstore.ErrDiskFull) {
+		why = nil // the queue does without this one
+	}
+	return g, why
 }
 
 // groupOf is a group's status as the reconciler sees it.
@@ -31,6 +35,12 @@ func groupOf(s raftstore.Status) control.Group {
 	rep := s.Replication
 	if rep == nil {
 		return control.Group{Serves: true}
+	}
+	disk := raftstore.DiskState(0)
+	for _, p := range rep.Progress {
+		if p.Replica == rep.Self {
+			disk = p.Disk
+		}
 	}
 	g := control.Group{
 		Serves:   s.Role == raftstore.LeaderRole,
@@ -45,6 +55,7 @@ func groupOf(s raftstore.Status) control.Group {
 			self := p.Replica == rep.Self
 			row.Held = self || p.Match > 0
 			row.CaughtUp = self || within(p.CaughtUpTicks) && within(p.HeardTicks)
+			row.Ails = p.Disk > disk
 		}
 		g.Members = append(g.Members, row)
 	}
@@ -93,6 +104,11 @@ func (c *controller) SetAside(k control.Queue, r control.Replica) (bool, error) 
 func (c *controller) Reachable(number uint64) bool {
 	l := c.node.cluster
 	return l == nil || uint64(l.number) == number || l.links.Reachable(raftstore.NodeID(number))
+}
+
+// Sound implements control.LeaderRuntime.
+func (c *controller) Sound(number uint64) bool {
+	return c.node.cluster == nil || c.node.host.DiskOf(raftstore.NodeID(number)) == 0
 }
 
 // ControlGroup implements control.LeaderRuntime.
@@ -148,7 +164,10 @@ func passOn(g raftstore.Group) bool {
 	}
 	var best raftstore.Progress
 	for _, p := range s.Replication.Progress {
-		if p.Replica != s.Replication.Self && !p.Learner && within(p.HeardTicks) && p.Match >= best.Match {
+		if p.Replica == s.Replication.Self || p.Learner || !within(p.HeardTicks) {
+			continue
+		}
+		if best.Replica == 0 || p.Disk < best.Disk || p.Disk == best.Disk && p.Match >= best.Match {
 			best = p
 		}
 	}

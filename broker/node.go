@@ -125,10 +125,10 @@ func Open(c Config) (_ *Node, err error) {
 			}
 		}
 	}()
+	n.registry = newRegistry(n.c.Log) // the host tells it of disks, and the links of a node that joins ask for it
 	if err := n.openStorage(); err != nil {
 		return nil, err
 	}
-	n.registry = newRegistry(n.c.Log) // the links of a node that joins ask for it
 	if err := n.cluster.join(); err != nil {
 		return nil, err
 	}
@@ -303,5 +303,10 @@ func (n *Node) walEvent(e wal.Event) {
 }
 
 func (n *Node) groupEvent(e raftstore.Event) {
+	if e.Kind == raftstore.DiskAils || e.Kind == raftstore.DiskWell {
+		n.c.Log.Warn("group: "+string(e.Kind), "node", uint64(e.Node), "err", e.Err)
+		go n.registry.wakeAll() // the host may be called with the registry locked
+		return
+	}
 	n.c.Log.Info("group: "+string(e.Kind), "group", uint64(e.Group), "index", uint64(e.Index), "err", e.Err)
 }

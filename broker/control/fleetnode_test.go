@@ -184,6 +184,7 @@ func (n *fnode) Propose(c Command) error {
 	return nil
 }
 
+func (n *fnode) Sound(uint64) bool { return true }
 func (n *fnode) Reachable(number uint64) bool {
 	m := n.f.nodeOf(number)
 	return m != nil && m.up

@@ -21,6 +21,12 @@ func NewLeaderReconciler(rt Runtime, o Options) *LeaderReconciler {
 	return r
 }
 
+// fit says whether a node is one to place something on: it can be reached, and its disk is sound. Others are taken where
+// there are no better ones. What is placed stays: who leads moves away from an ailing disk by itself, and comes back.
+func (r *LeaderReconciler) fit(number uint64) bool {
+	return r.rt.Reachable(number) && r.rt.Sound(number)
+}
+
 // Load puts every resource on the list, and the control group.
 func (r *LeaderReconciler) Load(s *State) {
 	r.fresh(keyCluster)
@@ -100,7 +106,7 @@ func (r *LeaderReconciler) queue(t *task, q *Queue, s *State) outcome {
 	if st.Step == Switching && base != nil {
 		return outcome{} // the end of that is an entry
 	}
-	want, why := s.wanted(q, r.rt.Reachable)
+	want, why := s.wanted(q, r.fit)
 	switch {
 	case why != nil && base == nil:
 		return outcome{status: st.with(Pending, *why)}
@@ -208,7 +214,7 @@ func (r *LeaderReconciler) connector(c *Connector, s *State) outcome {
 	if len(s.nodes) == 0 {
 		return outcome{}
 	}
-	number, why := s.connectorWanted(c, r.rt.Reachable)
+	number, why := s.connectorWanted(c, r.fit)
 	switch {
 	case why != nil && len(at) == 0:
 		return outcome{status: st.with(Pending, *why)}

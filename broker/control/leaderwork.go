@@ -98,7 +98,7 @@ func (r *LeaderReconciler) balance(s *State) outcome {
 	if most-least <= slack {
 		return outcome{}
 	}
-	hops := s.hops()
+	hops := s.hops(r.rt.Sound)
 	for _, from := range nodes {
 		if leads(from)-least <= slack {
 			return outcome{}
@@ -114,8 +114,9 @@ func (r *LeaderReconciler) balance(s *State) outcome {
 	return outcome{}
 }
 
-// hops are the moves of leadership that are possible, each with the oldest queue that allows it.
-func (s *State) hops() map[hop]*Queue {
+// hops are the moves of leadership that are possible, each with the oldest queue that allows it. None goes to a node whose
+// disk ails.
+func (s *State) hops(sound func(uint64) bool) map[hop]*Queue {
 	hops := make(map[hop]*Queue)
 	for _, q := range s.queuesByUID() {
 		st := &q.Status
@@ -129,7 +130,7 @@ func (s *State) hops() map[hop]*Queue {
 		for i := range st.Placement {
 			p := &st.Placement[i]
 			h := hop{st.Placement[at].Number, p.Number}
-			if i != at && s.good(p) && takes(s.nodeOf(p.Number)) && hops[h] == nil {
+			if i != at && s.good(p) && takes(s.nodeOf(p.Number)) && hops[h] == nil && sound(p.Number) {
 				hops[h] = q
 			}
 		}

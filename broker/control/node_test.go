@@ -78,6 +78,7 @@ func (n *node) Group(Queue) (Group, error)            { return Group{}, nil }
 func (n *node) Reconfigure(Queue, []Replica) error    { return nil }
 func (n *node) Transfer(Queue, Replica) error         { return nil }
 func (n *node) SetAside(Queue, Replica) (bool, error) { return true, nil }
+func (n *node) Sound(uint64) bool                     { return true }
 func (n *node) Reachable(uint64) bool                 { return true }
 func (n *node) ReconfigureControl([]Replica) error    { return nil }
 

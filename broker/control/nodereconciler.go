@@ -264,6 +264,8 @@ func (r *NodeReconciler) report(t *task, q *Queue, s *State, g *Group) outcome {
 		switch {
 		case m == nil || !m.CaughtUp:
 			absent++
+		case p.Lead && !r.mine(p) && m.Ails:
+			out.wait = r.o.BackoffMax // it would not keep the leadership; when its disk is well again all is looked at
 		case p.Lead && !r.mine(p):
 			// The next one to serve reports the rest; until then this one does. An error is one to come back to.
 			if err := r.rt.Transfer(*q, *p); err != nil {

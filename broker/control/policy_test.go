@@ -52,7 +52,7 @@ func even(t *rapid.T, s *State, index uint64) {
 	for range 1000 {
 		out := r.balance(s)
 		if out.command == nil {
-			hops := s.hops()
+			hops := s.hops(anywhere)
 			for _, x := range s.nodesByNumber() {
 				for _, y := range s.nodesByNumber() {
 					d := s.LoadOf(x.Number()).Leads - s.LoadOf(y.Number()).Leads

@@ -62,7 +62,7 @@ func (r *Reconciler) Follow() { r.leader = nil }
 // Prepare says where a queue is to be that a mutation makes, if this node leads the control group (State.Prepare).
 func (r *Reconciler) Prepare(m *Mutation, s *State) {
 	if m.Want = nil; r.leader != nil {
-		s.Prepare(m, r.rt.Reachable)
+		s.Prepare(m, r.leader.fit)
 	}
 }
 

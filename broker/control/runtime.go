@@ -81,6 +81,7 @@ type Member struct {
 	Learner  bool
 	CaughtUp bool // it was at the end of the log a moment ago, and answers
 	Held     bool // it is known to hold a part of the log
+	Ails     bool // its node's disk has no room or is slow, and the leader's does better
 }
 
 // LeaderRuntime is the control group and the nodes, as the leader of the control group sees them. The rules
@@ -88,6 +89,8 @@ type Member struct {
 type LeaderRuntime interface {
 	// Reachable says whether a node can be reached; this one always can.
 	Reachable(number uint64) bool
+	// Sound says whether the disk of a node has room and flushes in time, as far as is known here.
+	Sound(number uint64) bool
 	// ControlGroup is what this node knows of the control group; Serves if it leads. A control log with one owner and no
 	// group is a group with one member.
 	ControlGroup() (Group, error)

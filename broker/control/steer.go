@@ -162,17 +162,22 @@ func memberOf(list []Member, replica uint64) *Member {
 	return nil
 }
 
-// successor is a voter that leads in place of one that is to leave, nil if this one stays or there is none.
+// successor is a voter that leads in place of one that is to leave, nil if this one stays or there is none; one whose
+// node's disk ails only if there is no other.
 func successor(want []Replica, have []Member, self uint64) *Replica {
 	var to *Replica
+	ails := false
 	for i := range want {
 		w := &want[i]
 		if w.Replica == self && !w.Learner {
 			return nil
 		}
 		m := memberOf(have, w.Replica)
-		if m != nil && !w.Learner && !m.Learner && m.CaughtUp && (to == nil || w.Lead) {
-			to = w
+		if m == nil || w.Learner || m.Learner || !m.CaughtUp {
+			continue
+		}
+		if to == nil || ails && !m.Ails || w.Lead && m.Ails == ails {
+			to, ails = w, m.Ails
 		}
 	}
 	return to

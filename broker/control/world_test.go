@@ -93,6 +93,7 @@ func (w *world) Group(Queue) (Group, error)            { panic("no group here") 
 func (w *world) Reconfigure(Queue, []Replica) error    { panic("no group here") }
 func (w *world) Transfer(Queue, Replica) error         { panic("no group here") }
 func (w *world) SetAside(Queue, Replica) (bool, error) { panic("nothing is lost here") }
+func (w *world) Sound(uint64) bool                     { return true }
 func (w *world) Reachable(uint64) bool                 { return true }
 func (w *world) ReconfigureControl([]Replica) error    { panic("no group here") }
 
