@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// This file is what a replica does about disks that ail: it does not lead where another one could do so better, and as a
-// leader takes no messages that too few could keep.
+// This file is what a replica does about disks that ail: it does not lead where another one could do so better, and
+// as a leader takes no messages that too few could keep.
 
 // yieldTicks is after how many election timeouts a leader tries again to hand over: raft gives an attempt up after one.
 const yieldTicks = 2

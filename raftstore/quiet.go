@@ -115,7 +115,8 @@ func (r *replica) wake() {
 	}
 }
 
-// news says that a node came or went; or, of this node itself, that the disk of some node is another one. It reports whether the replica has something to do.
+// news says that a node came or went; or, of this node itself, that the disk of some node is another one. It reports
+// whether the replica has something to do.
 func (r *replica) news(n NodeID) bool {
 	if r.halted != nil || r.gone {
 		return false
@@ -145,8 +146,8 @@ func (r *replica) news(n NodeID) bool {
 	return true
 }
 
-// firstUp reports whether this replica is the first voter whose node is up, of those whose disks do best, but for a node
-// that has just come or gone.
+// firstUp reports whether this replica is the first voter whose node is up, of those whose disks do best, but for a
+// node that has just come or gone.
 func (r *replica) firstUp(but NodeID) bool {
 	first, least := ReplicaID(0), diskStates+1
 	for _, m := range r.conf.members {

@@ -100,8 +100,8 @@ func TestFullFollower(t *testing.T) {
 	c.bodies(1)
 }
 
-// A leader whose disk is full and who can't hand over refuses proposals, and takes them again when there is room. Nothing
-// was stored.
+// A leader whose disk is full and who can't hand over refuses proposals, and takes them again when there is room.
+// Nothing was stored.
 func TestFullLeader(t *testing.T) {
 	defer SwitchOff("ailing")()
 	c, lead := threeNodes(t, 54)

@@ -21,8 +21,9 @@ func NewLeaderReconciler(rt Runtime, o Options) *LeaderReconciler {
 	return r
 }
 
-// fit says whether a node is one to place something on: it can be reached, and its disk is sound. Others are taken where
-// there are no better ones. What is placed stays: who leads moves away from an ailing disk by itself, and comes back.
+// fit says whether a node is one to place something on: it can be reached, and its disk is sound. Others are taken
+// where there are no better ones. What is placed stays: who leads moves away from an ailing disk by itself, and
+// comes back.
 func (r *LeaderReconciler) fit(number uint64) bool {
 	return r.rt.Reachable(number) && r.rt.Sound(number)
 }

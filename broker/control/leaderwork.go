@@ -114,8 +114,8 @@ func (r *LeaderReconciler) balance(s *State) outcome {
 	return outcome{}
 }
 
-// hops are the moves of leadership that are possible, each with the oldest queue that allows it. None goes to a node whose
-// disk ails.
+// hops are the moves of leadership that are possible, each with the oldest queue that allows it. None goes to a node
+// whose disk ails.
 func (s *State) hops(sound func(uint64) bool) map[hop]*Queue {
 	hops := make(map[hop]*Queue)
 	for _, q := range s.queuesByUID() {
