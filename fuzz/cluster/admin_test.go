@@ -1,29 +1,23 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"weida/broker/admin"
 	"weida/broker/control"
 	"weida/broker/wire"
-	"weida/fsync"
+	"weida/fuzz/internal/fleet"
 	"weida/fuzz/internal/process"
-	"weida/wal"
 )
-
-// initStore makes a data directory, so that its node's key is known before it starts.
-func initStore(dir string) error { return wal.InitStore(fsync.OS(), dir, nil) }
 
 // ask sends a request to a node's HTTP side.
 func (r *rig) ask(x *node, method, path string, body any) (process.Reply, error) {
-	return process.Ask(r.ctx, x.admin, method, path, body)
+	return x.Ask(r.ctx, method, path, body)
 }
 
-func queuePath(name string) string { return "/v1/queues/" + url.PathEscape(name) }
+func queuePath(name string) string { return fleet.QueuePath(name) }
 
 // change asks one node after another that runs until a change is made.
 func (r *rig) change(method, path string, body any) {
@@ -83,28 +77,10 @@ func (r *rig) observed(names ...string) {
 }
 
 // queue is what the first node that runs knows of a queue.
-func (r *rig) queue(name string) (q admin.Queue, err error) {
-	a, err := r.ask(r.alive()[0], http.MethodGet, queuePath(name), nil)
-	if err != nil {
-		return q, err
-	}
-	if a.Status >= http.StatusBadRequest {
-		return q, fmt.Errorf("%v: %s", a.Code, a.Message)
-	}
-	return q, json.Unmarshal(a.Body, &q)
-}
+func (r *rig) queue(name string) (admin.Queue, error) { return r.alive()[0].Queue(r.ctx, name) }
 
 // status is what all nodes that run say of all groups.
-func (r *rig) status() (s admin.ClusterStatus, err error) {
-	a, err := r.ask(r.alive()[0], http.MethodGet, "/v1/cluster", nil)
-	if err != nil {
-		return s, err
-	}
-	if a.Status >= http.StatusBadRequest {
-		return s, fmt.Errorf("%v: %s", a.Code, a.Message)
-	}
-	return s, json.Unmarshal(a.Body, &s)
-}
+func (r *rig) status() (admin.ClusterStatus, error) { return r.alive()[0].Status(r.ctx) }
 
 // group is one of them: control, or queue/NAME.
 func (r *rig) group(name string) (admin.GroupState, error) {

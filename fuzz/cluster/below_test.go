@@ -89,7 +89,7 @@ func TestDisksAreCounted(t *testing.T) {
 	}
 	r.stop(r.others(dead)...)
 	r.disks(l, q.Metadata.UID)
-	k, err := holdings(dead.dir, q.Metadata.UID)
+	k, err := holdings(dead.Dir, q.Metadata.UID)
 	if err != nil || len(k) > 0 {
 		t.Fatalf("the node that was dead holds %d messages, %v", len(k), err)
 	}

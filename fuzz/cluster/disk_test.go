@@ -79,9 +79,9 @@ func (r *rig) short(l *ledger, group uint64) (list []string) {
 	var all []kept
 	for _, x := range r.nodes {
 		if x.Alive() {
-			r.t.Fatalf("bug: cluster: %s still runs", x.name)
+			r.t.Fatalf("bug: cluster: %s still runs", x.Name)
 		}
-		k, err := holdings(x.dir, group)
+		k, err := holdings(x.Dir, group)
 		if err != nil {
 			r.t.Fatal(err)
 		}

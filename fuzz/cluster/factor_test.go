@@ -104,14 +104,14 @@ func TestNameIsTakenAgainWhileANodeIsDown(t *testing.T) {
 	r.start(down)
 	p.run(r.ctx)
 	r.healthy(time.Minute)
-	r.within(time.Minute, down.name+" has nothing of the old queue", func() error {
+	r.within(time.Minute, down.Name+" has nothing of the old queue", func() error {
 		for _, x := range r.nodes {
-			list, err := groupDirs(x.dir)
+			list, err := groupDirs(x.Dir)
 			if err != nil {
 				return err
 			}
 			if slices.Contains(list, first.Metadata.UID) {
-				return fmt.Errorf("%s has its group %d", x.name, first.Metadata.UID)
+				return fmt.Errorf("%s has its group %d", x.Name, first.Metadata.UID)
 			}
 		}
 		return nil

@@ -23,7 +23,7 @@ func TestLeaderIsKilledWhilePublishing(t *testing.T) {
 	x := r.leader("q")
 	r.kill(x)
 	c, _ := l.tally()
-	t.Logf("%s led and is dead; %+v", x.name, c)
+	t.Logf("%s led and is dead; %+v", x.Name, c)
 	r.await(l, "two thirds are answered", func(c tally) bool { return c.answered > 2*n/3 })
 	r.start(x)
 	r.await(l, "all are answered", func(c tally) bool { return c.answered == n })

@@ -45,8 +45,8 @@ func TestRollingRestart(t *testing.T) {
 		r.stop(x)
 		r.start(x)
 		began := time.Now()
-		r.within(electionMax, "every group has a leader after the restart of "+x.name, r.led)
-		t.Logf("%s is back, and every group has a leader %v later", x.name, time.Since(began).Round(time.Millisecond))
+		r.within(electionMax, "every group has a leader after the restart of "+x.Name, r.led)
+		t.Logf("%s is back, and every group has a leader %v later", x.Name, time.Since(began).Round(time.Millisecond))
 		r.healthy(time.Minute)
 	}
 	r.within(time.Minute, "the leaders are spread", func() error { return r.spread(names) })
@@ -112,7 +112,7 @@ func (r *rig) spread(names []string) error {
 	}
 	share := float64(len(names)) / float64(len(r.nodes))
 	for _, x := range r.nodes {
-		if off := float64(leads[x.name]) - share; max(off, -off) > max(share/10, 1) {
+		if off := float64(leads[x.Name]) - share; max(off, -off) > max(share/10, 1) {
 			return fmt.Errorf("%v of %d queues", leads, len(names))
 		}
 	}
@@ -165,9 +165,9 @@ func TestLargeBesideSmall(t *testing.T) {
 		took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), small.answers()-had)
 	for _, x := range r.nodes {
 		peak := r.memory(x, "VmHWM")
-		t.Logf("%s: at most %d MiB of memory", x.name, peak>>20)
+		t.Logf("%s: at most %d MiB of memory", x.Name, peak>>20)
 		if limit := int64(count(256, 512)) << 20; peak > limit { // the bound that is stated elsewhere is judged by people
-			t.Errorf("%s used %d MiB of memory", x.name, peak>>20)
+			t.Errorf("%s used %d MiB of memory", x.Name, peak>>20)
 		}
 	}
 	stop()
@@ -257,7 +257,7 @@ func (r *rig) memory(x *node, field string) int64 {
 			return n << 10
 		}
 	}
-	r.t.Fatalf("there is no %s of %s", field, x.name)
+	r.t.Fatalf("there is no %s of %s", field, x.Name)
 	return 0
 }
 

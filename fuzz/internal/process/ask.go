@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,8 +19,13 @@ import (
 // askMax bounds one request. A change that has no answer by then may have been made.
 const askMax = 20 * time.Second
 
+// Asker is a client for AskBy that connects as dial says.
+func Asker(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: askMax}
+}
+
 // A connection of an earlier life must not make the client send a change twice.
-var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: askMax}
+var asker = Asker(nil)
 
 // Reply is an answer of a node's HTTP side.
 type Reply struct {
@@ -32,6 +38,11 @@ type Reply struct {
 
 // Ask sends one request to the HTTP side at base. A refusal is a Reply; an error is that there was none.
 func Ask(ctx context.Context, base, method, path string, body any) (r Reply, err error) {
+	return AskBy(ctx, asker, base, method, path, body)
+}
+
+// AskBy is Ask by a client of the caller's own, which has to be without keep-alive and with a bound.
+func AskBy(ctx context.Context, by *http.Client, base, method, path string, body any) (r Reply, err error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -45,7 +56,7 @@ func Ask(ctx context.Context, base, method, path string, body any) (r Reply, err
 		return r, err
 	}
 	request.Header.Set(admin.Header, "1")
-	response, err := asker.Do(request)
+	response, err := by.Do(request)
 	if err != nil {
 		return r, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ const (
 // Node is `weida serve` on one node file, started again and again.
 type Node struct {
 	bin, config string
+	by          []string // another command, which becomes it
 	said        *os.File // everything that its lives wrote
 	cmd         *exec.Cmd
 	ready       chan string   // what the present life says when it is ready; closed when it says no more
@@ -58,13 +60,18 @@ func Build(dir string) (string, error) {
 // New is a node that was not started yet. What its lives write is appended to said, which stays the caller's.
 func New(bin, config string, said *os.File) *Node { return &Node{bin: bin, config: config, said: said} }
 
+// By has every life from now on started by another command, which has to become the node: no process of its own may
+// stay between them, or signals miss the node.
+func (n *Node) By(command ...string) { n.by = command }
+
 // Launch starts a life and does not wait for it to be ready.
 func (n *Node) Launch() error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	n.cmd = exec.Command(n.bin, "serve", "--config", n.config)
+	args := append(slices.Clone(n.by), n.bin, "serve", "--config", n.config)
+	n.cmd = exec.Command(args[0], args[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = in, n.said
 	// The node must not outlive a harness that is killed itself.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

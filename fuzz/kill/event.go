@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"weida/broker/wire"
+	"weida/fuzz/internal/label"
 )
 
 // event is one line of a run's history. What a client asks for is noted before it is asked, what it is told after
@@ -64,7 +65,7 @@ type content struct {
 	Seq      uint64
 	Length   int
 	Sum      uint64
-	Label    *label // nil if it has none
+	Label    *label.Label // nil if it has none
 }
 
 // delivered: a consumer got a message.

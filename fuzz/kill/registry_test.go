@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weida/broker/wire"
+	"weida/fuzz/internal/label"
 )
 
 // TestPurges: what is purged is out, and what is left was under delivery.
@@ -211,25 +212,25 @@ func TestDeletions(t *testing.T) {
 
 // TestLabels: bodies say what they are, and nothing that was changed says so.
 func TestLabels(t *testing.T) {
-	for _, n := range []int{labelRoom, 300, 5000, 200 << 10} {
-		l := label{Run: 7, Queue: "q", UID: 3, Producer: "-", Seq: 4, Message: 5, Length: n}
-		b := l.body()
-		if got := readLabel(b); got == nil || *got != l || len(b) != n {
+	for _, n := range []int{label.Room, 300, 5000, 200 << 10} {
+		l := label.Label{Run: 7, Queue: "q", UID: 3, Producer: "-", Seq: 4, Message: 5, Length: n}
+		b := l.Body()
+		if got := label.Read(b); got == nil || *got != l || len(b) != n {
 			t.Errorf("length %d: %+v of %d bytes", n, got, len(b))
 		}
 		for _, i := range []int{n / 2, n - 1} {
 			b[i] ^= 1
-			if i >= labelRoom && readLabel(b) != nil {
+			if i >= label.Room && label.Read(b) != nil {
 				t.Errorf("length %d: byte %d is another, and the label holds", n, i)
 			}
 			b[i] ^= 1
 		}
-		if readLabel(b[:n-1]) != nil {
+		if label.Read(b[:n-1]) != nil {
 			t.Errorf("length %d: one byte is missing, and the label holds", n)
 		}
 	}
-	for n := range labelRoom {
-		if b := (label{Length: n}).body(); len(b) != n || readLabel(b) != nil {
+	for n := range label.Room {
+		if b := (label.Label{Length: n}).Body(); len(b) != n || label.Read(b) != nil {
 			t.Errorf("length %d: %d bytes, with a label", n, len(b))
 		}
 	}

@@ -200,7 +200,7 @@ func (h *history) delivery(i int, e settled) delivered {
 			return d
 		}
 	}
-	panic("bug: crash: a settle of what was not delivered")
+	panic("bug: kill: a settle of what was not delivered")
 }
 
 func (h *history) verb(i int, e settled) wire.Verb {
@@ -210,7 +210,7 @@ func (h *history) verb(i int, e settled) wire.Verb {
 			return s.Verb
 		}
 	}
-	panic("bug: crash: a settle that nobody asked for")
+	panic("bug: kill: a settle that nobody asked for")
 }
 
 // confirmed says that the producer that is opened at i had been confirmed something before.

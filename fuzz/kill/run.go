@@ -70,7 +70,7 @@ func crash(o options) (c counts, err error) {
 		o: o, rng: rand.New(rand.NewPCG(o.seed, 1)), model: newModel(), gate: newGate(),
 		wrong: make(chan struct{}),
 	}
-	if r.dir, err = filepath.Abs(filepath.Join(o.dir, fmt.Sprintf("crash-artefacts-%d", o.seed))); err != nil {
+	if r.dir, err = filepath.Abs(filepath.Join(o.dir, fmt.Sprintf("kill-artefacts-%d", o.seed))); err != nil {
 		return c, err
 	}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {

@@ -14,7 +14,7 @@ func (m *model) sent(e sent) {
 	msg := q.messages[e.Message]
 	if msg == nil {
 		if e.Again {
-			panic(fmt.Sprintf("bug: crash: message %d is sent again, and nobody remembers it", e.Message))
+			panic(fmt.Sprintf("bug: kill: message %d is sent again, and nobody remembers it", e.Message))
 		}
 		m.most = max(m.most, e.Message+1)
 		msg = &message{sent: e, first: m.now}
@@ -46,7 +46,7 @@ func (m *model) index(q *queue, msg *message) {
 		q.sequences[msg.Producer] = make(map[uint64]*message)
 	}
 	if q.sequences[msg.Producer][msg.Seq] != nil {
-		panic("bug: crash: two messages of one sequence")
+		panic("bug: kill: two messages of one sequence")
 	}
 	q.sequences[msg.Producer][msg.Seq] = msg
 	p := q.producer(msg.Producer)
@@ -176,7 +176,7 @@ func (m *model) refused(q *queue, msg *message, code wire.Code) {
 		m.against(msg, "LIMIT", "it was refused because it is too large, and no limit says so: %+v", q.specs)
 	case wire.SequenceRetired:
 		if msg.sends == 1 && msg.confirmed {
-			panic("bug: crash: one sending with two answers")
+			panic("bug: kill: one sending with two answers")
 		}
 		if msg.Producer == "" {
 			m.against(msg, "UNEXPECTED", "it has no sequence and was refused as retired")

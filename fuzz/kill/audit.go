@@ -51,7 +51,7 @@ func (m *model) rise(msg *message, c content) {
 func (m *model) absent(q *queue, e audited, present map[*message]bool) {
 	for _, msg := range q.numbers() {
 		if msg.open > 0 {
-			panic(fmt.Sprintf("bug: crash: an audit while %v is under way", msg))
+			panic(fmt.Sprintf("bug: kill: an audit while %v is under way", msg))
 		}
 		switch {
 		case msg.over:

@@ -12,6 +12,7 @@ import (
 
 	"weida/broker/client"
 	"weida/broker/wire"
+	"weida/fuzz/internal/label"
 )
 
 // consumer consumes from the queues of one name, session after session.
@@ -149,7 +150,7 @@ func read(d *client.Delivery) (content, error) {
 	}
 	return content{
 		Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Producer: d.Producer, Seq: d.Seq,
-		Length: len(body), Sum: xxh3.Hash(body), Label: readLabel(body),
+		Length: len(body), Sum: xxh3.Hash(body), Label: label.Read(body),
 	}, nil
 }
 

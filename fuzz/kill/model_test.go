@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weida/broker/wire"
+	"weida/fuzz/internal/label"
 )
 
 var (
@@ -59,7 +60,7 @@ func body(n int, producer string, seq, offset, attempt uint64) content {
 	}
 	return content{
 		Offset: offset, Attempt: attempt, Term: 7, Producer: producer, Seq: seq, Length: 300, Sum: uint64(n),
-		Label: &label{Queue: "q", UID: 2, Producer: who, Seq: seq, Message: n, Length: 300},
+		Label: &label.Label{Queue: "q", UID: 2, Producer: who, Seq: seq, Message: n, Length: 300},
 	}
 }
 
@@ -125,8 +126,8 @@ func TestMessages(t *testing.T) {
 	changed, moved, other, old := b2, b2, b2, b2
 	changed.Sum++
 	moved.Offset = 2
-	other.Label = &label{Queue: "q", UID: 2, Message: 99}
-	old.Label = &label{Queue: "q", UID: 1, Message: 2}
+	other.Label = &label.Label{Queue: "q", UID: 2, Message: 99}
+	old.Label = &label.Label{Queue: "q", UID: 1, Message: 2}
 	bare := content{Offset: 1, Term: 7, Length: 10, Sum: 5}
 	for _, c := range []struct {
 		name, kind string

@@ -26,7 +26,7 @@ func TestKill(t *testing.T) {
 			set(v)
 		}
 	}
-	t.Logf("seed %d; repeat with WEIDA_SEED=%d WEIDA_KILLS=%d go test -run TestKill ./fuzz/crash", o.seed, o.seed, o.kills)
+	t.Logf("seed %d; repeat with WEIDA_SEED=%d WEIDA_KILLS=%d go test -run TestKill ./fuzz/kill", o.seed, o.seed, o.kills)
 	var list []event
 	if o.kills <= 20 {
 		o.record = func(e event) { list = append(list, e) }

@@ -13,17 +13,17 @@ func main() {
 	o := options{live: os.Stderr}
 	flag.IntVar(&o.kills, "kills", 100, "how often to kill")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64()>>16, "decides load and moments")
-	flag.StringVar(&o.dir, "dir", ".", "where crash-artefacts-SEED is made; removed if nothing is wrong")
+	flag.StringVar(&o.dir, "dir", ".", "where kill-artefacts-SEED is made; removed if nothing is wrong")
 	flag.IntVar(&o.loadMS, "load", 2000, "longest load before a kill, in milliseconds; mostly it is far shorter")
 	flag.Parse()
 	c, err := crash(o)
 	fmt.Fprintln(os.Stderr)
 	fmt.Print(table(o, c))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
+		fmt.Fprintln(os.Stderr, "kill:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("nothing contradicts what was confirmed; more: go run ./fuzz/crash --kills 10000 --seed %d\n", o.seed)
+	fmt.Printf("nothing contradicts what was confirmed; more: go run ./fuzz/kill --kills 10000 --seed %d\n", o.seed)
 }
 
 // table says what a run did.

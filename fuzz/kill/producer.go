@@ -13,6 +13,7 @@ import (
 
 	"weida/broker/client"
 	"weida/broker/wire"
+	"weida/fuzz/internal/label"
 )
 
 // producer publishes to the queues of one name, session after session.
@@ -186,17 +187,19 @@ func (p *producer) make(t *tenant, stream int, strict bool) *outgoing {
 	o := &outgoing{sent: sent{place: t.place, Message: p.r.number(), Producer: p.id, Length: p.length(), Want: p.want(t)}}
 	if p.id == "" {
 		o.Stream, o.Strict = stream, strict
-		o.Length = max(o.Length, labelRoom)
+		o.Length = max(o.Length, label.Room)
 	} else {
 		o.Seq = p.next
 		p.next++
 	}
-	o.Sum = xxh3.Hash(p.label(o).body())
+	o.Sum = xxh3.Hash(p.label(o).Body())
 	return o
 }
 
-func (p *producer) label(o *outgoing) label {
-	l := label{p.r.o.seed, o.Queue, o.UID, o.Producer, o.Seq, o.Message, o.Length}
+func (p *producer) label(o *outgoing) label.Label {
+	l := label.Label{
+		Run: p.r.o.seed, Queue: o.Queue, UID: o.UID, Producer: o.Producer, Seq: o.Seq, Message: o.Message, Length: o.Length,
+	}
 	if l.Producer == "" {
 		l.Producer = "-"
 	}
@@ -230,7 +233,7 @@ func (p *producer) want(t *tenant) wire.Want {
 
 // send hands one message to the client.
 func (p *producer) send(ctx context.Context, prod *client.Producer, o *outgoing) error {
-	body := p.label(o).body()
+	body := p.label(o).Body()
 	p.mu.Lock()
 	if p.id != "" {
 		if i := slices.Index(p.open, o); i < 0 {

@@ -234,7 +234,7 @@ func (m *model) purged(e purged) {
 	q := m.known(e.place)
 	p := q.purges[e.Op]
 	if p == nil {
-		panic("bug: crash: the end of a purge that nobody began")
+		panic("bug: kill: the end of a purge that nobody began")
 	}
 	m.tellQueue(q, "purge %d is %v: %d out, %d left", e.Op, e.Fate, e.Count, e.Left)
 	p.ended, p.fate, p.left = m.now, e.Fate, e.Left

@@ -74,7 +74,7 @@ func (m *model) mutated(e mutated) {
 	n := m.named(e.Queue)
 	c := n.asked[e.Op]
 	if c == nil {
-		panic("bug: crash: the end of a change that nobody asked for")
+		panic("bug: kill: the end of a change that nobody asked for")
 	}
 	m.tellName(n, "operation %d is %v, %v: %s", e.Op, e.Fate, e.Code, show(e.Now))
 	wrong := func(kind, format string, args ...any) {

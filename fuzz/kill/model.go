@@ -167,7 +167,7 @@ func (m *model) apply(e event) {
 	case audited:
 		m.audited(e)
 	default:
-		panic(fmt.Sprintf("bug: crash: an event of type %T", e))
+		panic(fmt.Sprintf("bug: kill: an event of type %T", e))
 	}
 }
 
@@ -211,7 +211,7 @@ func newQueue(p place, s spec) *queue {
 func (m *model) known(p place) *queue {
 	q := m.queues[p.UID]
 	if q == nil || q.Queue != p.Queue {
-		panic(fmt.Sprintf("bug: crash: an event of queue %s uid %d, which nobody made", p.Queue, p.UID))
+		panic(fmt.Sprintf("bug: kill: an event of queue %s uid %d, which nobody made", p.Queue, p.UID))
 	}
 	return q
 }
