@@ -79,12 +79,15 @@ func newRigOn(t *testing.T, disks []*powercut.Disk) *rig {
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, dir: directory(t)}
 	var err error
-	r.Fleet, err = fleet.New(fleet.Options{Bin: weida, Dir: r.dir, Nodes: len(disks), Data: func(i int, name string) string {
-		if disks[i] == nil {
-			return filepath.Join(r.dir, name)
-		}
-		return filepath.Join(disks[i].Mount(), name)
-	}})
+	r.Fleet, err = fleet.New(fleet.Options{
+		Bin: weida, Dir: r.dir, Nodes: len(disks),
+		Data: func(i int, name string) string {
+			if disks[i] == nil {
+				return filepath.Join(r.dir, name)
+			}
+			return filepath.Join(disks[i].Mount(), name)
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
