@@ -11,13 +11,16 @@ import (
 	"weida/raftstore"
 )
 
-// This file is how commands get into the control log: at the node that leads it, one at a time, or by way of that node.
+// This file is how commands get into the control log: at the node that leads it, or by way of that node. Each command
+// has an entry of its own, whose index is one resource's version; many may be under way.
 
 // change is one command on its way.
 type change struct {
 	command []byte
 	own     *control.Command // of a controller of this node, which is told if there is no entry
+	want    []control.Spot   // where it puts the queue that it makes, if it makes one
 
+	tag     uint64         // once it is proposed
 	term    raftstore.Term // with index, once it has an entry
 	index   raftstore.Index
 	decided bool // its entry is applied
@@ -106,37 +109,60 @@ func (r *registry) enqueueLocked(c *change) {
 	r.nextLocked()
 }
 
-// nextLocked proposes the next change if none is under way.
+// nextLocked proposes the next changes, while not too many are under way.
 func (r *registry) nextLocked() {
-	for r.underWay == nil && len(r.waiting) > 0 {
+	for len(r.waiting) > 0 && r.ofThisTermLocked() < changesUnderWay {
 		c := r.waiting[0]
 		r.waiting = r.waiting[1:]
-		r.underWay = c
-		err := r.group.Propose(&raftstore.Batch{Items: []raftstore.Item{{Command: r.preparedLocked(c.command)}}})
+		r.prepareLocked(c)
+		r.tags++
+		c.tag = r.tags
+		r.underWay = append(r.underWay, c)
+		err := r.group.Propose(&raftstore.Batch{
+			Tag: c.tag, Items: []raftstore.Item{{Command: c.command}}, Alone: true,
+		})
 		switch {
 		case err == nil:
 		case notLeading(err):
-			r.endLocked(errNotLeading)
+			r.endLocked(c, errNotLeading)
 		default:
-			r.endLocked(notCommitted(err))
+			r.endLocked(c, notCommitted(err))
 		}
 	}
 }
 
-// preparedLocked is the command with what only the leader knows: where a queue that it makes is to be.
-func (r *registry) preparedLocked(command []byte) []byte {
-	c, err := control.Decode(command)
-	if err != nil || c.Mutation == nil || r.reconciler == nil {
-		return command // also the first entry, which is no command
+// ofThisTermLocked counts the changes under way that will have an answer as long as this node leads. Those of earlier
+// terms may wait for an index that only changes to come will reach.
+func (r *registry) ofThisTermLocked() int {
+	n := 0
+	for _, c := range r.underWay {
+		if c.index == 0 || c.term == r.term {
+			n++
+		}
 	}
-	r.reconciler.Prepare(c.Mutation, r.state)
-	return c.Append(nil)
+	return n
 }
 
-// endLocked answers the change under way.
-func (r *registry) endLocked(err error) {
-	c := r.underWay
-	r.underWay = nil
+// prepareLocked adds to a command what only the leader knows: where a queue that it makes is to be. The queues that are
+// being made count as if they were there.
+func (r *registry) prepareLocked(c *change) {
+	cmd, err := control.Decode(c.command)
+	if err != nil || cmd.Mutation == nil || r.reconciler == nil {
+		return // also the first entry, which is no command
+	}
+	var coming [][]control.Spot
+	for _, o := range r.underWay {
+		if o.want != nil && !o.decided {
+			coming = append(coming, o.want)
+		}
+	}
+	r.reconciler.Prepare(cmd.Mutation, r.state, coming)
+	c.want, c.command = cmd.Mutation.Want, cmd.Append(nil)
+}
+
+// endLocked answers a change that is under way.
+func (r *registry) endLocked(c *change, err error) {
+	r.underWay = slices.DeleteFunc(r.underWay, func(o *change) bool { return o == c })
 	if err != nil && c.own != nil && r.reconciler != nil {
 		r.reconciler.Dropped(*c.own)
 		r.ring()
@@ -146,58 +172,87 @@ func (r *registry) endLocked(err error) {
 	}
 }
 
-// decidedLocked is called for every entry: the change under way has its own, or another one stands in its place.
+// endAllLocked answers those of the changes under way that have an entry of which nothing more will be heard.
+func (r *registry) endAllLocked(why error) {
+	for _, c := range slices.Clone(r.underWay) {
+		if c.index != 0 && !c.decided {
+			r.endLocked(c, why)
+		}
+	}
+}
+
+// decidedLocked is called for every entry: the change under way that has this index is in it, or another one stands in
+// its place.
 func (r *registry) decidedLocked(t raftstore.Term, i raftstore.Index, result control.Result) {
-	c := r.underWay
-	if c == nil || c.index != i {
-		return
+	for _, c := range slices.Clone(r.underWay) {
+		switch {
+		case c.index != i || c.decided:
+		case c.term == t:
+			c.decided, c.result, c.own = true, result, nil
+		default:
+			r.endLocked(c, errNotLeading) // another leader's entry: this one is nowhere
+			r.nextLocked()
+		}
 	}
-	if c.term == t {
-		c.decided, c.result, c.own = true, result, nil
-		return
+}
+
+// durableLocked answers the changes whose entries are applied and durable.
+func (r *registry) durableLocked() {
+	for _, c := range slices.Clone(r.underWay) {
+		if c.decided && c.index <= r.durable {
+			r.endLocked(c, nil)
+		}
 	}
-	r.endLocked(errNotLeading) // another leader's entry: this one is nowhere
 	r.nextLocked()
 }
 
-// undecidedLocked gives up on the change under way when a snapshot takes the place of entries: whether its own is among
-// them is not known any more.
+// undecidedLocked gives up on the changes under way when a snapshot takes the place of entries: whether theirs are
+// among them is not known any more.
 func (r *registry) undecidedLocked() {
-	if c := r.underWay; c != nil && c.index != 0 && !c.decided {
-		r.endLocked(&wire.Error{
-			Code: wire.MutationIndeterminate, Detail: "This node lost the lead of the control group, and was brought up to " +
-				"date by a snapshot, which does not say what became of it",
-		})
+	r.endAllLocked(&wire.Error{
+		Code: wire.MutationIndeterminate, Detail: "This node lost the lead of the control group, and was brought up to " +
+			"date by a snapshot, which does not say what became of it",
+	})
+}
+
+// tagged is the change under way that was proposed with a tag.
+func (r *registry) tagged(tag uint64) *change {
+	i := slices.IndexFunc(r.underWay, func(c *change) bool { return c.tag == tag })
+	if i < 0 {
+		panic("bug: broker: an answer to no change")
 	}
+	return r.underWay[i]
 }
 
 // Appended implements raftstore.Machine.
-func (r *registry) Appended(_ uint64, t raftstore.Term, i raftstore.Index) {
+func (r *registry) Appended(tag uint64, t raftstore.Term, i raftstore.Index) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.underWay.term, r.underWay.index = t, i
+	c := r.tagged(tag)
+	c.term, c.index = t, i
 }
 
 // Dropped implements raftstore.Machine.
-func (r *registry) Dropped(_ uint64, o raftstore.Outcome) {
+func (r *registry) Dropped(tag uint64, o raftstore.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	c := r.tagged(tag)
 	switch {
 	case o.Kind == raftstore.Refused && notLeading(o.Err):
-		r.endLocked(errNotLeading)
+		r.endLocked(c, errNotLeading)
 	case o.Kind == raftstore.Refused:
-		r.endLocked(notCommitted(o.Err))
+		r.endLocked(c, notCommitted(o.Err))
 	default:
-		r.endLocked(&wire.Error{Code: wire.MutationIndeterminate, Detail: o.Err.Error()})
+		r.endLocked(c, &wire.Error{Code: wire.MutationIndeterminate, Detail: o.Err.Error()})
 	}
 	r.nextLocked()
 }
 
 // Role implements raftstore.Machine. A change that has an entry waits on: whoever leads next decides about it.
-func (r *registry) Role(role raftstore.Role, _ raftstore.Term, l raftstore.Leader) {
+func (r *registry) Role(role raftstore.Role, t raftstore.Term, l raftstore.Leader) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leads, r.leader = role == raftstore.Owner || role == raftstore.LeaderRole, l
+	r.leads, r.term, r.leader = role == raftstore.Owner || role == raftstore.LeaderRole, t, l
 	r.replicated = role != raftstore.Owner
 	switch {
 	case r.reconciler == nil: // it is told when it comes
@@ -217,8 +272,6 @@ func (r *registry) Halted(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.halted = err
-	if r.underWay != nil && r.underWay.index != 0 {
-		r.endLocked(&wire.Error{Code: wire.MutationIndeterminate, Detail: err.Error()})
-	}
+	r.endAllLocked(&wire.Error{Code: wire.MutationIndeterminate, Detail: err.Error()})
 	r.nextLocked()
 }

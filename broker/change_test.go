@@ -28,7 +28,7 @@ func begun(t *testing.T) (*registry, *change) {
 	r.mu.Lock()
 	r.enqueueLocked(c)
 	r.mu.Unlock()
-	r.Appended(0, 2, 70)
+	r.Appended(c.tag, 2, 70)
 	r.Role(raftstore.Follower, 3, raftstore.Leader{})
 	return r, c
 }
@@ -59,5 +59,32 @@ func TestChangeOfADeposedLeader(t *testing.T) {
 	var unknown *wire.Error
 	if err := <-c.answer; !errors.As(err, &unknown) || unknown.Code != wire.MutationIndeterminate {
 		t.Errorf("a snapshot: %v", err)
+	}
+}
+
+// What a deposed leader had under way may stand beyond the end of the log that it leads again later: it does not keep
+// other changes from being proposed, whose entries decide it.
+func TestChangesBehindTheOldOnes(t *testing.T) {
+	r, old := begun(t)
+	for i := range raftstore.Index(changesUnderWay) {
+		c := &change{command: old.command, answer: make(chan error, 1), tag: 1000 + uint64(i), term: 2, index: 71 + i}
+		r.underWay = append(r.underWay, c)
+	}
+	r.Role(raftstore.LeaderRole, 4, raftstore.Leader{Replica: 1, Node: 1})
+	c := &change{command: old.command, answer: make(chan error, 1)}
+	r.mu.Lock()
+	r.enqueueLocked(c)
+	r.mu.Unlock()
+	if c.tag == 0 {
+		t.Fatal("it is not proposed")
+	}
+	r.Appended(c.tag, 4, 70)
+	r.Apply(4, 70, []raftstore.Item{{Command: c.command}})
+	r.Moved(raftstore.Marks{Term: 4, Committed: 70, Applied: 70})
+	if err := <-old.answer; !errors.Is(err, errNotLeading) {
+		t.Errorf("the old one: %v", err)
+	}
+	if err := <-c.answer; err != nil {
+		t.Errorf("the new one: %v", err)
 	}
 }

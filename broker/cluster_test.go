@@ -313,9 +313,14 @@ func TestNodeJoins(t *testing.T) {
 	r.make("three", control.QueueSpec{
 		Replicas: 3, Placement: control.PlacementSpec{Nodes: []string{"n4", "n1", "n2"}, PreferredLeader: "n4"},
 	})
+	// Leadership goes back to the node that comes: a producer with an id sends again by itself.
+	published := 0
 	publish := func(queue string, want wire.Evidence) {
 		t.Helper()
-		p, err := r.client().Producer(r.ctx, queue, client.ProducerOptions{Want: wire.Want(want)})
+		published++
+		p, err := r.client().Producer(r.ctx, queue, client.ProducerOptions{
+			Want: wire.Want(want), ID: fmt.Sprint("p", published),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

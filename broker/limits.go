@@ -35,6 +35,8 @@ const (
 	leaderAgain = 250 * time.Millisecond
 	// joinTell is how often a node that joins says that it waits.
 	joinTell = 10 * time.Second
+	// changesUnderWay is how many changes of the registry wait for their entries at once; the others wait for them.
+	changesUnderWay = 64
 	// commitPatience is how long a change of the registry may take to be committed, before it is called indeterminate.
 	commitPatience = 10 * time.Second
 	// wantPatience is how long a message that is committed waits for the replicas it wants, unless it says so itself.
@@ -103,6 +105,7 @@ func queueLimits() []LimitRow {
 			code(wire.InvalidResource) + ", two by name; the other nodes learn",
 		},
 		{"changes kept for watches", fmt.Sprint(control.HistoryMax), code(wire.WatchCompacted) + ": list again"},
+		{"changes of the registry on their way at once", fmt.Sprint(changesUnderWay), "the others wait for them"},
 		{
 			"time for a change of the registry to be committed", commitPatience.String(),
 			code(wire.MutationIndeterminate) + "; " + code(wire.NotCommitted) + " where the control group has no leader for " +

@@ -32,13 +32,13 @@ type registry struct {
 	mu         sync.Mutex
 	state      *control.State      // guarded by mu
 	reconciler *control.Reconciler // guarded by mu, with state; nil until the log is replayed
-	// waiting are the changes to come. One is under way at a time: so every entry has one command, and
-	// its index is one resource's version.
-	waiting  []*change // guarded by mu
-	underWay *change   // guarded by mu
-	away     away      // nil where there is no other node
-	// leads, leader and replicated are guarded by mu; turned is closed when they change.
+	waiting    []*change           // guarded by mu; changes to come
+	underWay   []*change           // guarded by mu; changes that are proposed and not answered, in that order
+	tags       uint64              // guarded by mu; given out to changes
+	away       away                // nil where there is no other node
+	// leads, term, leader and replicated are guarded by mu; turned is closed when they change.
 	leads      bool
+	term       raftstore.Term
 	leader     raftstore.Leader
 	replicated bool
 	turned     chan struct{}
@@ -166,10 +166,7 @@ func (r *registry) Moved(m raftstore.Marks) {
 		told++
 	}
 	r.news = slices.Delete(r.news, 0, told)
-	if c := r.underWay; c != nil && c.decided && c.index <= r.durable {
-		r.endLocked(nil)
-		r.nextLocked()
-	}
+	r.durableLocked()
 	r.movedLocked()
 	r.ring()
 }

@@ -84,6 +84,8 @@ type Item struct {
 type Batch struct {
 	Tag   uint64 // chosen by the proposer, echoed in the answer
 	Items []Item
+	// Alone asks for an entry of its own: without it, batches that wait together may be one entry.
+	Alone bool
 	// Free is called once, on the shard, when the group no longer reads the batch's buffers; may be nil.
 	Free func()
 }

@@ -23,12 +23,15 @@ type plan struct {
 func (p *plan) build(o *seat, refs *refs, index Index) (proposals, size int) {
 	items := 0
 	for _, q := range o.pending[o.next:] {
-		if proposals > 0 && size+q.size > MaxBatchBytes {
+		if proposals > 0 && (size+q.size > MaxBatchBytes || q.batch.Alone) {
 			break
 		}
 		proposals++
 		size += q.size
 		items += len(q.batch.Items)
+		if q.batch.Alone {
+			break
+		}
 	}
 	p.clear()
 	p.command = appendCommandsHead(p.command[:0], items)

@@ -50,6 +50,36 @@ func TestRoundCoalescesProposals(t *testing.T) {
 	r.stop()
 }
 
+// A batch that asks for it has an entry of its own, in its turn and in the same round.
+func TestRoundLeavesAlone(t *testing.T) {
+	r := newRig(t)
+	m := newKV(t, "a")
+	r.open(1, m)
+	alone := func(item Item) uint64 {
+		m.nextTag++
+		tag := m.nextTag
+		m.asked[tag], m.lines[tag] = true, []string{string(item.Command)}
+		err := m.group.Propose(&Batch{Tag: tag, Items: []Item{item}, Alone: true, Free: func() {
+			m.free(tag, []Item{item})
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tag
+	}
+	tags := []uint64{m.must(note("a")), m.must(note("b")), alone(note("c")), alone(note("d")), m.must(note("e"))}
+	r.run()
+	for i, want := range []Index{1, 1, 2, 3, 4} {
+		if got := m.appended(tags[i]); got != want {
+			t.Errorf("batch %d is entry %d, want %d", i, got, want)
+		}
+	}
+	if got := strings.Join(m.applied, " "); got != "na nb nc nd ne" {
+		t.Errorf("applied %q", got)
+	}
+	r.stop()
+}
+
 // A round's items are split into entries of one write each, in order, and no proposal is torn apart.
 func TestRoundSplitsAtOneWrite(t *testing.T) {
 	r := newRig(t)

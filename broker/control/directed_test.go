@@ -329,7 +329,7 @@ func TestPrepare(t *testing.T) {
 	r.nodes(4)
 	for i := range 8 {
 		m := Mutation{Verb: Create, Kind: KindQueue, Name: fmt.Sprint("q", i), Queue: &QueueSpec{Replicas: 3}, At: 1}
-		r.s.Prepare(&m, anywhere)
+		r.s.Prepare(&m, anywhere, nil)
 		q := r.must(r.do(Command{Mutation: &m}))
 		if len(q.Status.Placement) != 3 || q.Status.Epoch != 1 || len(q.Status.Founders) != 3 ||
 			q.Metadata.ResourceVersion != r.last {
@@ -347,7 +347,7 @@ func TestPrepare(t *testing.T) {
 	}
 	m := Mutation{Verb: Create, Kind: KindQueue, Name: "x", Queue: &QueueSpec{Replicas: 5}, At: 1}
 	m.Want = []Spot{{Number: 1}}
-	r.s.Prepare(&m, anywhere)
+	r.s.Prepare(&m, anywhere, nil)
 	if m.Want != nil {
 		t.Errorf("%+v, for five replicas on four nodes", m.Want)
 	}

@@ -263,3 +263,16 @@ func TestBegunElsewhere(t *testing.T) {
 		f.keeps(name, 2)
 	}
 }
+
+// TestReadyAtOnce: whoever serves a queue opens it to its users as soon as it is written down that it is ready, also
+// while one of its replicas is away, which is looked at again only when the patience is over.
+func TestReadyAtOnce(t *testing.T) {
+	f := newFleet(t, 3, 0)
+	f.settle("three")
+	f.down = f.nodes[2:]
+	f.nodes[2].die()
+	f.apply("a", QueueSpec{Replicas: 3})
+	for began := f.now; !f.put("a"); f.round() {
+		f.check(f.now-began < 10_000, "%s takes nothing yet: %s", "a", f.placed("a"))
+	}
+}

@@ -59,10 +59,10 @@ func (r *loop) resource(c Command, res Result) {
 	switch {
 	case res.Removed:
 		r.fresh(m.UID) // what is retired of it
-	case c.Observe != nil:
-		r.touch(m.UID)
+	case c.Observe != nil && c.Observe.Status.Phase != Ready:
+		r.touch(m.UID) // trouble that was written down is looked at again when its time comes
 	default:
-		r.fresh(m.UID)
+		r.fresh(m.UID) // a queue that is ready now is opened to its users
 	}
 }
 

@@ -240,9 +240,6 @@ func (s *State) count(o object, by int) {
 		if r.Number == 0 {
 			continue
 		}
-		if s.loads == nil {
-			s.loads = make(map[uint64]Load)
-		}
 		l := s.loads[r.Number]
 		switch {
 		case o.connector != nil:
@@ -253,11 +250,7 @@ func (s *State) count(o object, by int) {
 		default:
 			l.Replicas += by
 		}
-		if l == (Load{}) {
-			delete(s.loads, r.Number)
-		} else {
-			s.loads[r.Number] = l
-		}
+		s.setLoad(r.Number, l)
 	}
 }
 
@@ -283,3 +276,24 @@ func (s *State) GroupRetired(uid uint64) bool {
 
 // controlGroup is the id of the control log's group, the smallest there is.
 const controlGroup = 1
+
+// foresee counts what is to come in the loads of nodes, by 1, and takes it out again, by -1.
+func (s *State) foresee(want []Spot, by int) {
+	for _, w := range want {
+		l := s.loads[w.Number]
+		l.Replicas += by
+		if w.Lead {
+			l.Leads += by
+		}
+		s.setLoad(w.Number, l)
+	}
+}
+
+func (s *State) setLoad(number uint64, l Load) {
+	if s.loads == nil {
+		s.loads = make(map[uint64]Load)
+	}
+	if s.loads[number] = l; l == (Load{}) {
+		delete(s.loads, number)
+	}
+}

@@ -270,14 +270,21 @@ func (s *State) settleIn(o object, want []Spot, anew bool) bool {
 	return true
 }
 
-// Prepare says where a queue is to be that a mutation makes, so that it takes no entry more to place it. The node
-// that leads the control group calls it before it proposes; other mutations stay as they are.
-func (s *State) Prepare(m *Mutation, reachable func(number uint64) bool) {
+// Prepare says where a queue is to be that a mutation makes, so that it takes no entry more to place it: coming are
+// where those will be whose entries are on their way. The node that leads the control group calls it before it
+// proposes; other mutations stay as they are.
+func (s *State) Prepare(m *Mutation, reachable func(number uint64) bool, coming [][]Spot) {
 	m.Want = nil
 	if m.Kind != KindQueue || m.Queue == nil || s.queues[m.Name] != nil || m.Validate() != nil {
 		return
 	}
+	for _, want := range coming {
+		s.foresee(want, 1)
+	}
 	m.Want, _ = s.wanted(&Queue{Spec: m.Queue.WithDefaults()}, reachable)
+	for _, want := range coming {
+		s.foresee(want, -1)
+	}
 }
 
 func founders(rows []Replica) []Founder {

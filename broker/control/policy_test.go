@@ -29,7 +29,7 @@ func TestPlacementsAreEven(t *testing.T) {
 		for i := range rapid.IntRange(1, 60).Draw(t, "queues") {
 			factor := rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "factor")
 			m := Mutation{Verb: Create, Kind: KindQueue, Name: fmt.Sprint(i), Queue: &QueueSpec{Replicas: factor}, At: 1}
-			s.Prepare(&m, anywhere)
+			s.Prepare(&m, anywhere, nil)
 			if (len(m.Want) == factor) != (factor <= n) {
 				t.Fatalf("%d replicas on %d nodes: %+v", factor, n, m.Want)
 			}

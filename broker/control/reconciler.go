@@ -60,9 +60,9 @@ func (r *Reconciler) Lead(s *State) {
 func (r *Reconciler) Follow() { r.leader = nil }
 
 // Prepare says where a queue is to be that a mutation makes, if this node leads the control group (State.Prepare).
-func (r *Reconciler) Prepare(m *Mutation, s *State) {
+func (r *Reconciler) Prepare(m *Mutation, s *State, coming [][]Spot) {
 	if m.Want = nil; r.leader != nil {
-		s.Prepare(m, r.leader.fit)
+		s.Prepare(m, r.leader.fit, coming)
 	}
 }
 
