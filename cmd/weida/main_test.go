@@ -20,10 +20,28 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"weida/raftstore"
+	"weida/wal"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"weida": main})
+	testscript.Main(m, map[string]func(){"weida": func() {
+		switchOff(os.Getenv("WEIDA_SWITCH_OFF"))
+		main()
+	}})
+}
+
+// switchOff leaves out rules, wal.RULE and raftstore.RULE: suites that run this binary as weida show with it that they
+// would notice.
+func switchOff(rules string) {
+	for _, rule := range strings.Fields(rules) {
+		if name, ok := strings.CutPrefix(rule, "wal."); ok {
+			wal.SwitchOff(name)
+		} else {
+			raftstore.SwitchOff(strings.TrimPrefix(rule, "raftstore."))
+		}
+	}
 }
 
 // TestScripts plays the command line against real nodes. Beside testscript's own commands there are

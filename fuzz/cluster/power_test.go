@@ -44,6 +44,12 @@ func seeded(t *testing.T) *rand.Rand {
 // poweredRig is a cluster whose nodes have a disk each.
 func poweredRig(t *testing.T, n int, fs string, rng *rand.Rand) *rig {
 	t.Helper()
+	return poweredRigOf(t, weida, n, fs, rng)
+}
+
+// poweredRigOf is one of nodes of this binary.
+func poweredRigOf(t *testing.T, bin string, n int, fs string, rng *rand.Rand) *rig {
+	t.Helper()
 	dir := directory(t)
 	var disks []*powercut.Disk
 	for i := range n {
@@ -59,7 +65,7 @@ func poweredRig(t *testing.T, n int, fs string, rng *rand.Rand) *rig {
 		d.Slow(asDisksAre)
 		disks = append(disks, d)
 	}
-	return newRigOn(t, disks)
+	return newRigOn(t, bin, disks)
 }
 
 // asDisksAre is what a write and a flush take: at any moment something is on its way.
@@ -164,8 +170,17 @@ func newCuts(r *rig, rng *rand.Rand, spec control.QueueSpec, want wire.Want, nam
 	return c
 }
 
-// once loads every queue for a moment, cuts, counts on the disks what was confirmed, and starts the nodes.
+// once loads, cuts, counts and starts the nodes again.
 func (c *cuts) once() {
+	c.r.t.Helper()
+	for _, why := range c.strike() {
+		c.queues[0].fault("%s", why)
+	}
+	c.serve()
+}
+
+// strike loads every queue for a moment, cuts all nodes, and says what of the confirmed is on too few disks.
+func (c *cuts) strike() (short []string) {
 	r := c.r
 	r.t.Helper()
 	for _, l := range c.queues {
@@ -178,9 +193,16 @@ func (c *cuts) once() {
 	c.done++
 	for _, l := range c.queues {
 		for _, why := range r.short(l, c.groups[l]) {
-			l.fault("cut %d: %s", c.done, why)
+			short = append(short, fmt.Sprintf("cut %d: %s", c.done, why))
 		}
 	}
+	return short
+}
+
+// serve starts all nodes and waits until every queue confirms again.
+func (c *cuts) serve() {
+	r := c.r
+	r.t.Helper()
 	began := time.Now()
 	r.start(r.nodes...)
 	for _, l := range c.queues {

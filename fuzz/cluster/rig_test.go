@@ -70,17 +70,17 @@ type rig struct {
 	nodes []*node
 }
 
-func newRig(t *testing.T, n int) *rig { return newRigOn(t, make([]*powercut.Disk, n)) }
+func newRig(t *testing.T, n int) *rig { return newRigOn(t, weida, make([]*powercut.Disk, n)) }
 
-// newRigOn has a node for each disk, which holds its data directory; nil is the disk of everybody.
-func newRigOn(t *testing.T, disks []*powercut.Disk) *rig {
+// newRigOn has a node, of this binary, for each disk, which holds its data directory; nil is the disk of everybody.
+func newRigOn(t *testing.T, bin string, disks []*powercut.Disk) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, dir: directory(t)}
 	var err error
 	r.Fleet, err = fleet.New(fleet.Options{
-		Bin: weida, Dir: r.dir, Nodes: len(disks),
+		Bin: bin, Dir: r.dir, Nodes: len(disks),
 		Data: func(i int, name string) string {
 			if disks[i] == nil {
 				return filepath.Join(r.dir, name)

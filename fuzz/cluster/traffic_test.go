@@ -154,7 +154,7 @@ func (k *consuming) flush(sub *client.Consumer, list []asked) ([]asked, error) {
 // background runs something until stop is called, which waits for its end.
 func (r *rig) background(what ...func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(r.ctx)
-	done := make(chan struct{})
+	done := make(chan struct{}, len(what))
 	for _, f := range what {
 		go func() {
 			f(ctx)

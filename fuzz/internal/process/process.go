@@ -57,6 +57,18 @@ func Build(dir string) (string, error) {
 	return bin, nil
 }
 
+// BuildSwitched makes a binary that is weida, too, but leaves out the rules that WEIDA_SWITCH_OFF names in its
+// environment: wal.RULE and raftstore.RULE, separated by spaces. Suites show with it that they would notice. It is the
+// test binary of the command, so that nothing of this is in what users run.
+func BuildSwitched(dir string) (string, error) {
+	bin := filepath.Join(dir, "weida") // by this name it is the command
+	out, err := exec.Command("go", "test", "-c", "-o", bin, "weida/cmd/weida").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build weida with rules to switch off: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
 // New is a node that was not started yet. What its lives write is appended to said, which stays the caller's.
 func New(bin, config string, said *os.File) *Node { return &Node{bin: bin, config: config, said: said} }
 
