@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"weida/broker/control"
 	"weida/raftstore"
@@ -132,48 +131,4 @@ func (c *controller) ReconfigureControl(want []control.Replica) error {
 			"others")
 	}
 	return pending(c.node.registry.group.Reconfigure(raftstore.Change{Members: members(want)}))
-}
-
-// handOver asks the groups that this node leads to be led by others, and waits a moment for that: who stops in
-// order makes nobody wait for an election (W-48).
-func (n *Node) handOver() {
-	if n.cluster == nil {
-		return
-	}
-	led := []raftstore.Group{n.registry.group}
-	n.queuesMu.RLock()
-	for _, q := range n.queues {
-		if !q.owned {
-			led = append(led, q.group)
-		}
-	}
-	n.queuesMu.RUnlock()
-	for deadline := time.Now().Add(handOverPatience); len(led) > 0 && time.Now().Before(deadline); {
-		led = slices.DeleteFunc(led, func(g raftstore.Group) bool { return !passOn(g) })
-		if len(led) > 0 {
-			time.Sleep(handOverPause)
-		}
-	}
-}
-
-// passOn asks a group's best follower to lead, and says whether there is something to wait for.
-func passOn(g raftstore.Group) bool {
-	s := g.Status()
-	if s.Role != raftstore.LeaderRole || s.Replication == nil {
-		return false
-	}
-	var best raftstore.Progress
-	for _, p := range s.Replication.Progress {
-		if p.Replica == s.Replication.Self || p.Learner || !within(p.HeardTicks) {
-			continue
-		}
-		if best.Replica == 0 || p.Disk < best.Disk || p.Disk == best.Disk && p.Match >= best.Match {
-			best = p
-		}
-	}
-	if best.Replica == 0 {
-		return false
-	}
-	err := g.Reconfigure(raftstore.Change{TransferTo: best.Replica})
-	return err == nil || errors.Is(err, raftstore.ErrChangePending)
 }

@@ -47,9 +47,6 @@ const (
 	againAfter = time.Second
 	// stopPatience is how long a node that stops waits for answers to be given and read.
 	stopPatience = 5 * time.Second
-	// handOverPatience is how long a node that stops waits for others to lead what it led; it looks every handOverPause.
-	handOverPatience = 2 * time.Second
-	handOverPause    = 20 * time.Millisecond
 	// stopLinger is how long a session waits for its client to leave once everything is answered.
 	stopLinger = time.Second
 	// openTimeout is how long a new stream may take to say what it is for.

@@ -267,8 +267,7 @@ func (n *Node) Close() error {
 	}
 	n.mu.Unlock()
 	n.served.Wait()
-	n.handOver() // while the links stand
-	err = errors.Join(err, n.stopHost())
+	err = errors.Join(err, n.stopHost()) // while the links stand: what it led says who is to lead
 	n.cluster.close()
 	return errors.Join(err, n.listener.Close(), n.closeStorage())
 }
