@@ -180,12 +180,14 @@ type Dump struct {
 	Taken Time   `json:"taken,omitempty"`
 	Base  uint64 `json:"base"` // index of the snapshot; 0 without one
 	Next  uint64 `json:"next"` // offset of the first message that is not in the snapshot
-	Held  []Held `json:"held,omitempty"`
+	Held  []Run  `json:"held,omitempty"`
 	State Digest `json:"state,omitzero"` // of the queue's state at the snapshot; 0 without one
+	// Quiet: nothing was under way when the node stopped, and the replicas had been told to be equal.
+	Quiet bool `json:"quiet,omitempty"`
 }
 
-// Held is a run of messages that a snapshot has in the queue: Count offsets from Offset on.
-type Held struct {
+// Run is a run of messages that a snapshot has in the queue: Count offsets from Offset on.
+type Run struct {
 	Offset uint64 `json:"offset"`
 	Count  uint64 `json:"count"`
 }

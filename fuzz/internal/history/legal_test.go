@@ -1,0 +1,51 @@
+package history
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// judge checks lines.
+func judge(lines []Line) *Report {
+	c := New(Options{LinearMax: 40, LinearTime: time.Second})
+	for i := range lines {
+		c.Add(&lines[i])
+	}
+	return c.Finish()
+}
+
+var shapes = map[string]shape{
+	"Replicated":   {},
+	"OwnedFlushed": {owned: true},
+	"OwnedWritten": {owned: true, written: true},
+}
+
+// Random histories of a cluster that does nothing wrong pass, and all that can be judged is.
+func TestLegalHistoriesPass(t *testing.T) {
+	for name, s := range shapes {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				w := newWorld(rt, s)
+				w.run(rapid.IntRange(5, 120).Draw(rt, "steps"))
+				if r := judge(w.lines); !r.OK() {
+					rt.Fatal(w.tell(r))
+				}
+			})
+		})
+	}
+}
+
+func (w *world) tell(r *Report) string {
+	text := r.Table()
+	for _, list := range [][]Violation{r.Safety, r.Liveness} {
+		for i := range list {
+			text += "\n" + list[i].Text(nil)
+		}
+	}
+	for i := range w.lines {
+		text += w.lines[i].String() + "\n"
+	}
+	return text
+}
