@@ -20,8 +20,8 @@ const (
 	// Loss: what was confirmed with evidence is there until it is taken out, but for what the faults since may have cost
 	// that evidence.
 	Loss Rule = "Q2"
-	// Silence: of what may be lost nothing is lost in silence. It is asked of replicated evidence: a queue with one replica
-	// cannot know what its disk forgot.
+	// Silence: of what may be lost nothing is lost in silence. It is asked of replicated evidence: a queue with one
+	// replica cannot know what its disk forgot.
 	Silence Rule = "Q2b"
 	// Offsets: an offset and term stand for one message, in every answer, delivery, audit and dump of every node.
 	Offsets Rule = "Q3"
