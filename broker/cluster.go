@@ -72,7 +72,8 @@ func newCluster(n *Node) (*cluster, error) {
 	id := n.store.Identity()
 	c.links = peer.New(peer.Options{
 		Cluster: birth.ClusterID, Node: c.number, Fingerprint: n.c.Identity.Fingerprint(), Disk: id.Disk,
-		Incarnation: id.Incarnation, Nonce: id.Nonce, RaftStreams: n.c.RaftStreams, Serve: c.serve, Event: c.event,
+		Incarnation: id.Incarnation, Nonce: id.Nonce, Follows: id.Follows, RaftStreams: n.c.RaftStreams,
+		Serve: c.serve, Event: c.event,
 	})
 	c.table.Store(&table{})
 	return c, c.meet(nil)
@@ -117,7 +118,10 @@ func (c *cluster) meet(nodes []control.Node) error {
 			continue
 		}
 		p := peer.Node{ID: id, Fingerprint: key, Incarnation: n.Status.Incarnation}
-		if p.Disk, err = diskID(n.Status.Disk); err != nil {
+		if p.Disk, err = randomID(n.Status.Disk); err == nil {
+			p.Nonce, err = randomID(n.Status.Nonce)
+		}
+		if err != nil {
 			return fmt.Errorf("node %q: %w", n.Metadata.Name, err)
 		}
 		if n.Spec.Address != "" {
@@ -136,15 +140,16 @@ func (c *cluster) meet(nodes []control.Node) error {
 	return nil
 }
 
-// diskID reads a disk's id as it was registered; none is zero. With it the links know a node whose directory was
-// emptied: it comes with its key and its number, and what it had voted and confirmed is gone.
-func diskID(text string) (id [16]byte, err error) {
+// randomID reads a disk's id, or a life's nonce, as it was registered; none is zero. With them the links know a node
+// whose directory was emptied or put back: it comes with its key and its number, and what it had voted and confirmed is
+// gone.
+func randomID(text string) (id [16]byte, err error) {
 	if text == "" {
 		return id, nil
 	}
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(id) {
-		return id, fmt.Errorf("disk %q is no id of one", text)
+		return id, fmt.Errorf("%q is no id of a disk and no nonce", text)
 	}
 	return [16]byte(b), nil
 }
@@ -162,10 +167,17 @@ func splitAddress(s string) (host string, port uint16, ok bool) {
 // it is done on a goroutine of its own.
 func (c *cluster) follow(s *control.State) {
 	nodes := s.Nodes()
+	for i := range nodes {
+		if uint64(c.number) == nodes[i].Metadata.UID && !c.node.follows(&nodes[i].Status) {
+			c.node.displace(&peer.DisplacedError{
+				Incarnation: c.node.store.Identity().Incarnation, Known: nodes[i].Status.Incarnation,
+			})
+		}
+	}
 	c.mu.Lock()
 	same := len(nodes) == 0 || slices.EqualFunc(nodes, c.nodes, func(a, b control.Node) bool {
 		return a.Metadata.UID == b.Metadata.UID && a.Spec == b.Spec && a.Status.Disk == b.Status.Disk &&
-			a.Status.Incarnation == b.Status.Incarnation
+			a.Status.Incarnation == b.Status.Incarnation && a.Status.Nonce == b.Status.Nonce
 	})
 	c.nodes = nodes
 	c.mu.Unlock()
@@ -207,6 +219,8 @@ func (c *cluster) event(e peer.Event) {
 		log.Info("link up")
 	case peer.Down:
 		log.Warn("link down", "err", e.Err)
+	case peer.Displaced:
+		c.node.displace(e.Err)
 	default:
 		log.Warn("link "+e.Kind.String(), "err", e.Err)
 	}

@@ -79,10 +79,10 @@ func (n *Node) acceptPeers(ctx context.Context) {
 func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
 	n := c.node
 	who := n.whoAmI()
-	came := control.Command{Register: &control.Register{
+	came := control.Register{
 		NodeSpec: control.NodeSpec{Fingerprint: who.Node, Address: who.Address, Admin: who.Admin}, Name: who.Name,
-		Disk: who.Disk, Incarnation: who.Incarnation, At: time.Now().UnixMilli(),
-	}}.Append(nil)
+		Disk: who.Disk, Incarnation: who.Incarnation, Nonce: who.Nonce, At: time.Now().UnixMilli(),
+	}
 	var told time.Time
 	for {
 		var last error
@@ -91,9 +91,12 @@ func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
 				break
 			}
 			node := raftstore.NodeID(m.Number)
-			res, err := c.away(ctx, node, came)
+			res, err := c.away(ctx, node, control.Command{Register: &came}.Append(nil))
 			if err == nil && res.Err != nil {
 				err = res.Err
+			}
+			if s := res.Node; s != nil && s.Status.Disk == who.Disk && n.follows(&s.Status) {
+				came.After = s.Status.Nonce // an earlier start of this directory was let in, and did not hear of it
 			}
 			if err != nil && !errors.Is(err, errNotLeading) {
 				last = err
@@ -111,6 +114,8 @@ func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
 		}
 		select {
 		case <-time.After(leaderAgain):
+		case <-n.Displaced():
+			return 0, n.DisplacedBy()
 		case <-ctx.Done():
 			return 0, fmt.Errorf("the cluster has not let this node in: %w; its number is %d and its key %s; `weida node add` "+
 				"on the cluster makes it known", context.Cause(ctx), uint64(c.number), who.Node)

@@ -84,6 +84,7 @@ type Node struct {
 	askNode     askNode // of the HTTP side
 	quiet       quiet
 	counters    counters
+	displaced   displaced
 
 	sessions atomic.Uint64   // the last session number given out, above all of earlier lives
 	work     context.Context // ends when the node takes no more work
@@ -116,6 +117,7 @@ func Open(c Config) (_ *Node, err error) {
 		c.router = alone{}
 	}
 	n := &Node{c: c, router: c.router, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
+	n.displaced.ended = make(chan struct{})
 	n.keys = make(map[endpoint.Fingerprint]*guest)
 	defer func() {
 		if err != nil {
@@ -211,7 +213,10 @@ func (n *Node) disk() string { return fmt.Sprintf("%x", n.store.Identity().Disk)
 func (n *Node) whoAmI() control.Options {
 	o := control.Options{
 		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: n.disk(),
-		Incarnation: n.store.Identity().Incarnation, Connectors: newConnectors(n),
+		Incarnation: n.store.Identity().Incarnation, Nonce: n.nonce(), Connectors: newConnectors(n),
+		Follows: func(incarnation uint64, nonce string) bool {
+			return n.follows(&control.NodeStatus{Disk: n.disk(), Incarnation: incarnation, Nonce: nonce})
+		},
 	}
 	if c := n.cluster; c != nil {
 		o.Address, o.Admin = c.advertised()

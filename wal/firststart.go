@@ -111,7 +111,7 @@ func buildIn(fs fsync.FS, dir string, random io.Reader) error {
 			return err
 		}
 	}
-	if err := writeIncarnation(fs, dir, 0, nonce); err != nil {
+	if err := writeIncarnation(fs, dir, 0, nonce, nil); err != nil {
 		return err
 	}
 	return writeDisk(fs, dir, disk)

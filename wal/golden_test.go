@@ -36,7 +36,7 @@ func goldens() []golden {
 	id := Identity{Disk: [16]byte{1, 2, 3}, Incarnation: 5, Nonce: [16]byte{9, 8}}
 	node := func(t *testing.T, b *bench) Identity {
 		must(t, writeDisk(b.fs, benchDir, id.Disk))
-		must(t, writeIncarnation(b.fs, benchDir, id.Incarnation, id.Nonce))
+		must(t, writeIncarnation(b.fs, benchDir, id.Incarnation, id.Nonce, nil))
 		must(t, writeClean(b.fs, benchDir, id, []segment.GroupID{7, 3}))
 		return id
 	}
@@ -44,7 +44,7 @@ func goldens() []golden {
 		got, held, bad, err := readIdentity(b.fs, benchDir)
 		want := id
 		want.CleanStop = true
-		if err != nil || got != want || len(bad) > 0 || !slices.Equal(held, []segment.GroupID{3, 7}) {
+		if err != nil || cmp.Diff(want, got) != "" || len(bad) > 0 || !slices.Equal(held, []segment.GroupID{3, 7}) {
 			t.Errorf("%+v, %v, %v, %v", got, held, bad, err)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // whole; its first word is a headType, which is also the salt, so none can stand in another's place.
 //
 //	disk         16 random bytes, made once with the directory
-//	incarnation  how often the directory was opened, and 16 random bytes drawn for this time
+//	incarnation  how often the directory was opened, 16 random bytes drawn for this time, and those that
+//	             were drawn before, newest first
 //	clean        written when the store is closed in order: disk, incarnation, and the groups it does
 //	             not speak for
 const (
@@ -30,6 +31,8 @@ const (
 	nodeFileMax = segment.BatchMax // of one copy, in bytes
 	// cleanGroupsMax bounds the list in a clean marker; with more there is no marker.
 	cleanGroupsMax = 16 << 10
+	// LivesKept is how many of the incarnations before a directory remembers.
+	LivesKept = 1024
 )
 
 func nodeFile(t headType) segment.File { return segment.File{Salt: segment.Salt(t)} }
@@ -72,6 +75,9 @@ func readIdentity(fs fsync.FS, dir string) (id Identity, held []segment.GroupID,
 	}
 	id.Incarnation = le.Uint64(body)
 	copy(id.Nonce[:], body[8:])
+	for b := body[8+len(id.Nonce):]; len(b) >= len(id.Nonce) && len(id.Before) < LivesKept; b = b[len(id.Nonce):] {
+		id.Before = append(id.Before, [16]byte(b))
+	}
 	if bad {
 		repair = append(repair, incarnationName)
 	}
@@ -133,10 +139,29 @@ func writeDisk(fs fsync.FS, dir string, disk [16]byte) error {
 	return saveNode(fs, dir, diskName, headDisk, disk[:])
 }
 
-func writeIncarnation(fs fsync.FS, dir string, n uint64, nonce [16]byte) error {
+func writeIncarnation(fs fsync.FS, dir string, n uint64, nonce [16]byte, before [][16]byte) error {
 	w := words{}
 	w.u64(n)
-	return saveNode(fs, dir, incarnationName, headIncarnation, append(w.b, nonce[:]...))
+	w.b = append(w.b, nonce[:]...)
+	for i := range before {
+		w.b = append(w.b, before[i][:]...)
+	}
+	return saveNode(fs, dir, incarnationName, headIncarnation, w.b)
+}
+
+// Follows says whether this life comes after, or is, the one with that incarnation and nonce of the same disk. A
+// directory that was put back from a copy does not know the lives that the disk had after the copy was made, however
+// often it is opened: it counts them too, with other nonces. What is older than the directory remembers is not
+// believed.
+func (id *Identity) Follows(incarnation uint64, nonce [16]byte) bool {
+	switch back := id.Incarnation - incarnation; {
+	case incarnation > id.Incarnation:
+		return false
+	case back == 0:
+		return nonce == id.Nonce
+	default:
+		return back <= uint64(len(id.Before)) && id.Before[back-1] == nonce
+	}
 }
 
 // raise begins a new incarnation: the clean marker goes, the count rises, both flushed when it
@@ -150,10 +175,12 @@ func raise(fs fsync.FS, dir string, id *Identity, rand io.Reader) error {
 	if err := removeIfThere(fs, filepath.Join(dir, cleanName)); err != nil {
 		return fmt.Errorf("wal: open %s: %w", dir, err)
 	}
-	if err := writeIncarnation(fs, dir, id.Incarnation+1, nonce); err != nil {
+	before := append([][16]byte{id.Nonce}, id.Before...)
+	before = before[:min(len(before), LivesKept)]
+	if err := writeIncarnation(fs, dir, id.Incarnation+1, nonce, before); err != nil {
 		return fmt.Errorf("wal: open %s: raise the incarnation: %w", dir, err)
 	}
 	id.Incarnation++
-	id.Nonce = nonce
+	id.Nonce, id.Before = nonce, before
 	return nil
 }

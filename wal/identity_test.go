@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	mrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,61 @@ func TestIdentityAcrossStarts(t *testing.T) {
 	b = nextLife(t, b, kill) // not closed
 	if third := mustOpenAt(t, b, benchDir).Identity(); third.CleanStop || third.Incarnation != 3 {
 		t.Fatalf("%+v", third)
+	}
+}
+
+// TestFollows: a directory knows the lives it came from, and not those of a copy of it, however often it is opened.
+func TestFollows(t *testing.T) {
+	old, first := oldStore(t)
+	opened := 0
+	open := func(b *bench) Identity {
+		t.Helper()
+		opened++
+		b.acked = opened // which the random bytes follow
+		s := mustOpenAt(t, b, benchDir)
+		must(t, s.Close())
+		return s.Identity()
+	}
+	clone := old.disk.Clone()
+	copied, err := newBench(clone, clone, fsync.Files)
+	must(t, err)
+	registered := open(old)
+	now := registered
+	for range 3 {
+		now = open(nextLife(t, old, cutNone))
+	}
+	for _, id := range []Identity{first, registered, now} {
+		if !now.Follows(id.Incarnation, id.Nonce) {
+			t.Errorf("%d does not follow %d", now.Incarnation, id.Incarnation)
+		}
+	}
+	if registered.Follows(now.Incarnation, now.Nonce) || now.Follows(now.Incarnation, first.Nonce) {
+		t.Error("an earlier life follows a later one")
+	}
+	for range 3 {
+		back := open(copied)
+		if back.Follows(registered.Incarnation, registered.Nonce) || !back.Follows(first.Incarnation, first.Nonce) {
+			t.Errorf("life %d of a directory that was put back takes itself for the registered one", back.Incarnation)
+		}
+		copied = nextLife(t, copied, cutNone)
+	}
+}
+
+// TestLivesKept: what is remembered is bounded, and what is not remembered is not believed.
+func TestLivesKept(t *testing.T) {
+	b := newDisk(t)
+	id := Identity{Incarnation: 7}
+	var lives [][16]byte
+	for range LivesKept + 2 {
+		must(t, raise(b.fs, benchDir, &id, mrand.NewChaCha8([32]byte{1})))
+		lives = append(lives, id.Nonce)
+	}
+	must(t, writeDisk(b.fs, benchDir, [16]byte{1}))
+	got, _, _, err := readIdentity(b.fs, benchDir)
+	must(t, err)
+	last := id.Incarnation
+	if len(got.Before) != LivesKept || !got.Follows(last-LivesKept, lives[1]) || got.Follows(last-LivesKept-1, lives[0]) {
+		t.Errorf("%d lives are remembered", len(got.Before))
 	}
 }
 

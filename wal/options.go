@@ -42,4 +42,6 @@ type Identity struct {
 	Incarnation uint64   // rises by one at every open
 	Nonce       [16]byte // random for this incarnation
 	CleanStop   bool     // the previous incarnation stopped in order
+	// Before are the nonces of the incarnations before this one, newest first, at most LivesKept.
+	Before [][16]byte
 }

@@ -113,14 +113,19 @@ func (d *decoder) status() Status {
 func appendNode(b []byte, n *Node) []byte {
 	b = appendNodeSpec(appendMetadata(b, &n.Metadata), &n.Spec)
 	b = appendBool(appendText(b, string(n.Status.State)), n.Status.Voter)
-	b = appendUints(appendText(b, n.Status.Disk), n.Status.Incarnation)
+	b = appendText(appendUints(appendText(b, n.Status.Disk), n.Status.Incarnation), n.Status.Nonce)
 	return appendConditions(b, n.Status.Conditions)
 }
 
-func (d *decoder) node() *Node {
-	return &Node{Kind: KindNode, Metadata: d.metadata(), Spec: d.nodeSpec(), Status: NodeStatus{
-		State: NodeState(d.text()), Voter: d.bool(), Disk: d.text(), Incarnation: d.uint(), Conditions: d.conditions(),
+func (d *decoder) node(version byte) *Node {
+	n := &Node{Kind: KindNode, Metadata: d.metadata(), Spec: d.nodeSpec(), Status: NodeStatus{
+		State: NodeState(d.text()), Voter: d.bool(), Disk: d.text(), Incarnation: d.uint(),
 	}}
+	if version >= 3 {
+		n.Status.Nonce = d.text()
+	}
+	n.Status.Conditions = d.conditions()
+	return n
 }
 
 func appendCluster(b []byte, c *Cluster) []byte {
@@ -173,7 +178,29 @@ func (d *decoder) found() *Found {
 
 func (c *Register) append(b []byte) []byte {
 	b = appendText(appendText(appendNodeSpec(b, &c.NodeSpec), c.Name), c.Disk)
-	return binary.AppendVarint(appendUints(b, c.Incarnation), c.At)
+	b = binary.AppendVarint(appendUints(b, c.Incarnation), c.At)
+	if c.number() == numberRegister {
+		return b
+	}
+	return appendText(appendText(b, c.Nonce), c.After)
+}
+
+// number is the command's: who says no nonce has the form of before there were any.
+func (c *Register) number() byte {
+	if c.Nonce == "" && c.After == "" {
+		return numberRegister
+	}
+	return numberLife
+}
+
+func (d *decoder) register(number byte) *Register {
+	c := &Register{NodeSpec: d.nodeSpec(), Name: d.text(), Disk: d.text(), Incarnation: d.uint(), At: d.int()}
+	if number == numberLife {
+		if c.Nonce, c.After = d.text(), d.text(); c.Nonce == "" && c.After == "" {
+			d.fail("a life without a nonce")
+		}
+	}
+	return c
 }
 
 func (c *Place) append(b []byte) []byte {

@@ -139,8 +139,11 @@ func TestCommandBytes(t *testing.T) {
 		"0203055175657565" + "0738":          {Remove: &Remove{KindQueue, 7, 56}},
 		"020402" + "01" + "016e016602613a00": {Found: &Found{[]Seed{{"n", "f", "a:", ""}}, 1}},
 		"0205" + "016602613a00" + "016e" + "0164" + "0302": {
-			Register: &Register{NodeSpec{"f", "a:", ""}, "n", "d", 3, 1},
+			Register: &Register{NodeSpec: NodeSpec{"f", "a:", ""}, Name: "n", Disk: "d", Incarnation: 3, At: 1},
 		},
+		"020c" + "016602613a00" + "016e" + "0164" + "0302" + "0178" + "0177": {Register: &Register{
+			NodeSpec: NodeSpec{"f", "a:", ""}, Name: "n", Disk: "d", Incarnation: 3, At: 1, Nonce: "x", After: "w",
+		}},
 		"0206055175657565" + "070102" + "02" + "010001" + "020100": {
 			Place: &Place{KindQueue, 7, 1, 2, []Spot{{1, false, true}, {2, true, false}}, false},
 		},
@@ -163,7 +166,8 @@ func TestStrict(t *testing.T) {
 		"version nought":  "0003055175657565" + "07",
 		"too new for one": "0107055175657565" + "0702",
 		"no number":       "01",
-		"unknown number":  "020b",
+		"unknown number":  "020d",
+		"no nonce":        "020c" + "016602613a00" + "016e" + "0164" + "0302" + "0000",
 		"unknown field":   "02014000000000",
 		"a node in one":   "01011000000000" + "000000",
 		"long number":     "0103055175657565" + "8700",
@@ -208,7 +212,9 @@ func sampled(t testing.TB) *State {
 	cs := connectorSpec()
 	drain := Duration(0)
 	for i, c := range []Command{
-		{Register: &Register{NodeSpec{"f", "a:1", ""}, "n", "d", 1, 1}},
+		{Register: &Register{
+			NodeSpec: NodeSpec{"f", "a:1", ""}, Name: "n", Disk: "d", Incarnation: 1, At: 1, Nonce: "x",
+		}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "a", Queue: &QueueSpec{}, At: 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "b", At: 2, Queue: &QueueSpec{
 			Durability: Written, Limits: QueueLimits{1, 1000, 500}, Placement: PlacementSpec{[]string{"n"}, "n"},
@@ -226,7 +232,7 @@ func sampled(t testing.TB) *State {
 		{Mutation: &Mutation{Verb: Delete, Kind: KindConnector, Name: "a", At: 5}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "z", Queue: &QueueSpec{}, At: 6}},
 		{Mutation: &Mutation{Verb: NodeAdd, Kind: KindNode, Name: "m", Node: &NodeSpec{"g", "b:1", ""}, At: 6}},
-		{Register: &Register{NodeSpec{"g", "b:1", ""}, "n", "e", 1, 1}},
+		{Register: &Register{NodeSpec: NodeSpec{"g", "b:1", ""}, Name: "n", Disk: "e", Incarnation: 1, At: 1}},
 		{Mutation: &Mutation{Verb: Apply, Kind: KindQueue, Name: "y", Queue: &QueueSpec{}, At: 6}},
 		{Place: &Place{KindQueue, 32, 1, 0, []Spot{{1, false, true}}, false}},
 		{Mutation: &Mutation{Verb: Delete, Kind: KindQueue, Name: "y", At: 6}},
@@ -249,6 +255,28 @@ func sampled(t testing.TB) *State {
 		t.Fatalf("%+v, %+v", s.retired, s.queues["z"].Status)
 	}
 	return s
+}
+
+// TestSnapshotWithoutNonces: one of version 2 is read, and its nodes have none.
+func TestSnapshotWithoutNonces(t *testing.T) {
+	s := new(State)
+	res := s.Apply(20, Command{Register: &Register{
+		NodeSpec: NodeSpec{"f", "a:1", ""}, Name: "n", Disk: "disk", Incarnation: 5, At: 1,
+	}})
+	if res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	b := s.Snapshot()
+	at := strings.LastIndex(string(b), "disk\x05\x00") + len("disk\x05")
+	old := slices.Delete(slices.Clone(b), at, at+1)
+	old[0] = 2
+	back, err := Restore(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(back.Snapshot()) != string(b) {
+		t.Errorf("%x became %x", old, back.Snapshot())
+	}
 }
 
 // TestSnapshotSurvives whole, and no prefix and nothing longer is one.
@@ -341,7 +369,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	b := sampled(t).Snapshot()
 	b[0]++
-	if _, err := Restore(b); err == nil || !strings.Contains(err.Error(), "version 3") {
+	if _, err := Restore(b); err == nil || !strings.Contains(err.Error(), "version 4") {
 		t.Error(err)
 	}
 }

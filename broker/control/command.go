@@ -69,6 +69,7 @@ const (
 	numberLost     = 9
 	numberStuck    = 10
 	numberAnew     = 11 // a Place that is
+	numberLife     = 12 // a Register with a nonce
 )
 
 // What is present in a mutation.
@@ -103,7 +104,7 @@ func (c Command) Append(dst []byte) []byte {
 	case c.Found != nil:
 		return c.Found.append(append(dst, numberFound))
 	case c.Register != nil:
-		return c.Register.append(append(dst, numberRegister))
+		return c.Register.append(append(dst, c.Register.number()))
 	case c.Place != nil:
 		number := byte(numberPlace)
 		if c.Place.Anew {
@@ -219,10 +220,8 @@ func (d *decoder) command(c *Command, n byte) bool {
 		}
 	case numberFound:
 		c.Found = d.found()
-	case numberRegister:
-		c.Register = &Register{
-			NodeSpec: d.nodeSpec(), Name: d.text(), Disk: d.text(), Incarnation: d.uint(), At: d.int(),
-		}
+	case numberRegister, numberLife:
+		c.Register = d.register(n)
 	case numberPlace, numberAnew:
 		c.Place = d.place()
 		c.Place.Anew = n == numberAnew

@@ -182,13 +182,47 @@ func TestNodeVerbs(t *testing.T) {
 	_ = r.refused(r.mutate(Mutation{Verb: NodeDrain, Kind: KindQueue, Name: "n9"}), Invalid)
 }
 
+// TestLives: of two lives of one disk the one that stands is not displaced by one that does not come after it, whatever
+// it counts to (matrix 32, 33).
+func TestLives(t *testing.T) {
+	r := newRegistry(t)
+	r.nodes(3)
+	reg := func(incarnation uint64, nonce, after string) Result {
+		t.Helper()
+		return r.do(Command{Register: &Register{
+			NodeSpec: NodeSpec{"f2", "b:1", ""}, Disk: "df2", Incarnation: incarnation, At: 1, Nonce: nonce, After: after,
+		}})
+	}
+	stands := func(res Result, incarnation uint64, nonce string) {
+		t.Helper()
+		if n, _ := r.s.Node("f2"); n.Status.Incarnation != incarnation || n.Status.Nonce != nonce {
+			t.Errorf("life %d %q stands, want %d %q: %+v", n.Status.Incarnation, n.Status.Nonce, incarnation, nonce, res.Err)
+		}
+	}
+	stands(reg(7, "x", ""), 7, "x") // nobody had said a nonce
+	if res := reg(7, "x", ""); res.Err != nil || res.Changed {
+		t.Errorf("%+v", res)
+	}
+	_ = r.refused(reg(7, "copy", ""), Conflict)
+	_ = r.refused(reg(7, "copy", "x"), Conflict)
+	_ = r.refused(reg(8, "copy", ""), Conflict)
+	_ = r.refused(reg(9, "copy", "w"), Conflict)
+	stands(reg(9, "y", "x"), 9, "y")
+	_ = r.refused(reg(8, "z", "y"), Conflict)
+	stands(r.do(Command{Register: &Register{
+		NodeSpec: NodeSpec{"f2", "b:1", ""}, Disk: "other", Incarnation: 1, At: 1, Nonce: "n",
+	}}), 1, "n")
+}
+
 // TestRegister: identity is the key, and a replica's is the disk (T-7, Q-17).
 func TestRegister(t *testing.T) {
 	r := newRegistry(t)
 	r.nodes(3)
 	reg := func(key, disk, addr string, incarnation uint64) Result {
 		t.Helper()
-		return r.do(Command{Register: &Register{NodeSpec{key, addr, ""}, "", disk, incarnation, 1}})
+		return r.do(Command{Register: &Register{
+			NodeSpec: NodeSpec{key, addr, ""}, Disk: disk, Incarnation: incarnation, At: 1,
+		}})
 	}
 	res := reg("f2", "df2", "b:1", 7)
 	if res.Err != nil || res.Node.Spec.Address != "b:1" || res.Node.Status.State != NodeMember {

@@ -104,7 +104,7 @@ func (r *NodeReconciler) self(s *State) outcome {
 	}
 	c := &Register{
 		NodeSpec: NodeSpec{Fingerprint: r.o.Node, Address: r.o.Address, Admin: r.o.Admin}, Name: r.o.Name, Disk: r.o.Disk,
-		Incarnation: r.o.Incarnation, At: max(r.now, 1),
+		Incarnation: r.o.Incarnation, Nonce: r.o.Nonce, At: max(r.now, 1),
 	}
 	n := s.nodeNamed(r.o.Node)
 	switch {
@@ -112,6 +112,12 @@ func (r *NodeReconciler) self(s *State) outcome {
 		return outcome{wait: r.o.BackoffMax} // not added, or removed: nothing to say until that has changed
 	case n != nil && n.Spec == c.over(n.Spec) && n.Status.Disk == c.Disk && n.Status.Incarnation >= c.Incarnation:
 		return outcome{}
+	}
+	if n != nil && n.Status.Disk == c.Disk && n.Status.Nonce != "" {
+		if r.o.Follows != nil && !r.o.Follows(n.Status.Incarnation, n.Status.Nonce) {
+			return outcome{} // this directory is a copy from before that start: the node that stands is not displaced
+		}
+		c.After = n.Status.Nonce
 	}
 	return outcome{command: &Command{Register: c}}
 }

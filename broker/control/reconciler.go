@@ -6,8 +6,12 @@ type Options struct {
 	Name        string // the node's name, which the first one of a cluster is registered by; none if empty
 	Disk        string // id of the data directory's disk
 	Incarnation uint64 // counts the starts of the node on that disk; none if 0
-	Address     string // host:port of the messaging port, as others reach it; none if empty
-	Admin       string // host:port of the admin port; none if empty
+	Nonce       string // drawn for that start; none if empty
+	// Follows says whether this start comes after the one of the same disk with that incarnation and nonce; any does if
+	// nil.
+	Follows func(incarnation uint64, nonce string) bool
+	Address string // host:port of the messaging port, as others reach it; none if empty
+	Admin   string // host:port of the admin port; none if empty
 
 	Connectors ConnectorRuntime // runs connectors; none if nil: they stay pending
 

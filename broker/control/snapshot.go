@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// snapshotVersion is the first byte of every snapshot. Version 1 had neither nodes nor steps of placements.
-const snapshotVersion = 2
+// snapshotVersion is the first byte of every snapshot. Version 1 had neither nodes nor steps of placements, version 2
+// no nonces of nodes.
+const snapshotVersion = 3
 
 // Snapshot encodes the whole registry. The same state gives the same bytes.
 func (s *State) Snapshot() []byte {
@@ -51,7 +52,7 @@ func Restore(b []byte) (*State, error) {
 	s := &State{version: d.uint()}
 	s.history.floor = s.version
 	if b[0] >= 2 {
-		d.members(s)
+		d.members(s, b[0])
 	}
 	d.resources(s, b[0])
 	if b[0] >= 2 {
@@ -64,11 +65,11 @@ func Restore(b []byte) (*State, error) {
 }
 
 // members reads the control group and the nodes.
-func (d *decoder) members(s *State) {
+func (d *decoder) members(s *State, version byte) {
 	c := d.cluster()
 	last := ""
 	for range d.count(nodeSizeMin) {
-		n := d.node()
+		n := d.node(version)
 		if d.err == nil {
 			d.checkNode(s, n, last)
 			s.putNode(n)

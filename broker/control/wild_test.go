@@ -67,7 +67,7 @@ func (w *wild) draw(t *rapid.T) Command {
 		n := drawSmall(t, 5) + 1
 		return Command{Register: &Register{
 			NodeSpec: NodeSpec{Fingerprint: fmt.Sprintf("f%02d", n)}, Disk: fmt.Sprint("d", n, "-", drawSmall(t, 4)/4),
-			Incarnation: drawSmall(t, 2), At: 1,
+			Incarnation: drawSmall(t, 2), At: 1, Nonce: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "nonce"),
 		}}
 	case "place":
 		return Command{Place: &Place{kind, uid, gen, epoch, w.spots(t, kind), rapid.Bool().Draw(t, "anew")}}

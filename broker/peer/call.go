@@ -36,6 +36,11 @@ func (l *Links) Call(ctx context.Context, to raftstore.NodeID, request []byte) (
 	if p == nil {
 		return nil, &DownError{to}
 	}
+	return p.call(ctx, request)
+}
+
+func (p *pair) call(ctx context.Context, request []byte) ([]byte, error) {
+	to := p.link.id
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()

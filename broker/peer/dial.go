@@ -62,8 +62,11 @@ func (k *link) knock() {
 	for k.ctx.Err() == nil {
 		if addrs, err := k.resolve(); err == nil && k.pair.Load() == nil {
 			// It ends with DialBack, or nobody is there to hear it, who will dial when it begins.
+			var refused *RefusedError
 			if c, _, err := k.greetAt(k.ctx, kindRaft, addrs, 0); err == nil {
 				refuse(c, DialBack)
+			} else if errors.As(err, &refused) && refused.displaces() {
+				k.tellRefused(refused)
 			}
 		}
 		select {

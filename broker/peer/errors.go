@@ -30,6 +30,7 @@ const (
 	Silent          Why = 12 // it did not say in time who it is
 	Busy            Why = 13 // too many at a time say who they are
 	Renewed         Why = 14 // the groups' numbers begin anew
+	PutBack         Why = 15 // its own data directory is a copy, as it learned from this side
 )
 
 // reasons say what each means, and what to do.
@@ -44,12 +45,14 @@ var reasons = map[Why]string{
 	OtherDisk:    "the node's disk is not the member's; remove the member and add the node anew",
 	OldIncarnation: "a later incarnation of the node was seen: an old process still runs, or its directory was put " +
 		"back from a copy; stop the old one, or remove the member and add the node anew",
-	TwinIncarnation: "two processes run with one identity and one incarnation; stop the one whose directory was copied",
+	TwinIncarnation: "two processes run with one identity; stop the one whose directory is a copy",
 	DialBack:        "the other side dials; nothing has to be done",
 	Replaced:        "a later connection took its place; nothing has to be done",
 	Silent:          "it did not say in time who it is; is the network overloaded?",
 	Busy:            "too many connections begin; nothing has to be done",
 	Renewed:         "the groups' numbers begin anew; nothing has to be done",
+	PutBack: "the data directory of who ended it is a copy from before a later start of the node; stop that process, " +
+		"and run the node on its own directory, or remove the member and add the node anew",
 }
 
 func (w Why) String() string {

@@ -18,24 +18,25 @@ import (
 const helloPatience = 3 * time.Second
 
 // helloMagic begins a handshake, with the version of its layout.
-const helloMagic = 0x77_65_69_01
+const helloMagic = 0x77_65_69_02
 
 // helloLen is the length of a hello in bytes.
-const helloLen = 4 + 16 + 8 + 8 + 16 + 8 + 16 + 8 + 4 + 4
+const helloLen = 4 + 16 + 8 + 8 + lifeLen + 8 + 4 + 4 + lifeLen
+
+const lifeLen = 16 + 8 + 16
 
 // helloGo is what the side that dialled says once it knows who is there: from then on both may speak.
 const helloGo = 1
 
 // hello is who a node says it is, first of all on a connection, in both directions. Its key was proved before.
 type hello struct {
-	cluster     [16]byte
-	from, to    raftstore.NodeID
-	disk        [16]byte
-	incarnation uint64
-	nonce       [16]byte
-	attempt     uint64 // of the side that dials: two connections with the same one belong together
-	streams     uint32 // bidirectional streams that the other side may have open
-	window      uint32 // bytes that may come before they are read
+	cluster  [16]byte
+	from, to raftstore.NodeID
+	life
+	attempt uint64 // of the side that dials: two connections with the same one belong together
+	streams uint32 // bidirectional streams that the other side may have open
+	window  uint32 // bytes that may come before they are read
+	known   life   // of the reader, as the sender knows it; zero if it knows none
 }
 
 var be = binary.BigEndian
@@ -45,12 +46,11 @@ func (h *hello) encode() []byte {
 	b = append(b, h.cluster[:]...)
 	b = be.AppendUint64(b, uint64(h.from))
 	b = be.AppendUint64(b, uint64(h.to))
-	b = append(b, h.disk[:]...)
-	b = be.AppendUint64(b, h.incarnation)
-	b = append(b, h.nonce[:]...)
+	b = h.life.append(b)
 	b = be.AppendUint64(b, h.attempt)
 	b = be.AppendUint32(b, h.streams)
-	return be.AppendUint32(b, h.window)
+	b = be.AppendUint32(b, h.window)
+	return h.known.append(b)
 }
 
 func parseHello(b []byte) (h hello, err error) {
@@ -63,13 +63,11 @@ func parseHello(b []byte) (h hello, err error) {
 	b = b[4:]
 	b = b[copy(h.cluster[:], b):]
 	h.from, h.to = raftstore.NodeID(be.Uint64(b)), raftstore.NodeID(be.Uint64(b[8:]))
-	b = b[16:]
-	b = b[copy(h.disk[:], b):]
-	h.incarnation = be.Uint64(b)
-	b = b[8:]
-	b = b[copy(h.nonce[:], b):]
+	h.life = parseLife(b[16:])
+	b = b[16+lifeLen:]
 	h.attempt = be.Uint64(b)
 	h.streams, h.window = be.Uint32(b[8:]), be.Uint32(b[12:])
+	h.known = parseLife(b[16:])
 	if h.from == 0 || h.to == 0 || h.incarnation == 0 || h.streams == 0 || h.window == 0 {
 		return h, malformed("hello with a zero in it")
 	}
@@ -77,10 +75,10 @@ func parseHello(b []byte) (h hello, err error) {
 }
 
 // mine is this node's hello to another.
-func (l *Links) mine(to raftstore.NodeID, attempt uint64, s endpoint.Share) hello {
+func (l *Links) mine(k *link, attempt uint64, s endpoint.Share) hello {
 	return hello{
-		cluster: l.o.Cluster, from: l.o.Node, to: to, disk: l.o.Disk, incarnation: l.o.Incarnation, nonce: l.o.Nonce,
-		attempt: attempt, streams: uint32(s.Streams), window: uint32(s.Window),
+		cluster: l.o.Cluster, from: l.o.Node, to: k.id, life: life{l.o.Disk, l.o.Incarnation, l.o.Nonce},
+		attempt: attempt, streams: uint32(s.Streams), window: uint32(s.Window), known: k.known(),
 	}
 }
 
@@ -91,7 +89,14 @@ type life struct {
 	nonce       [16]byte
 }
 
-func (h *hello) life() life { return life{h.disk, h.incarnation, h.nonce} }
+func (l *life) append(b []byte) []byte {
+	b = append(b, l.disk[:]...)
+	return append(be.AppendUint64(b, l.incarnation), l.nonce[:]...)
+}
+
+func parseLife(b []byte) life {
+	return life{[16]byte(b), be.Uint64(b[16:]), [16]byte(b[24:])}
+}
 
 // examine says what speaks against a hello from the node that has the proved key, if anything does. seen is the last
 // life of it that showed itself, or zero.
@@ -107,7 +112,8 @@ func examine(h *hello, o *Options, n *Node, seen life) (Why, bool) {
 		return OtherDisk, true
 	case h.incarnation < n.Incarnation || h.incarnation < seen.incarnation:
 		return OldIncarnation, true
-	case h.incarnation == seen.incarnation && h.nonce != seen.nonce:
+	case h.incarnation == seen.incarnation && h.nonce != seen.nonce,
+		h.incarnation == n.Incarnation && n.Nonce != [16]byte{} && h.nonce != n.Nonce:
 		return TwinIncarnation, true
 	}
 	return 0, false
@@ -123,7 +129,7 @@ func (l *Links) exchangeHellos(c *endpoint.Conn, k *link, attempt uint64) (h hel
 	if err := s.SetDeadline(time.Now().Add(helloPatience)); err != nil {
 		return h, err
 	}
-	own := l.mine(k.id, attempt, c.Share())
+	own := l.mine(k, attempt, c.Share())
 	if _, err := s.Write(own.encode()); err != nil {
 		return h, err
 	}
@@ -135,6 +141,9 @@ func (l *Links) exchangeHellos(c *endpoint.Conn, k *link, attempt uint64) (h hel
 	}
 	if why, bad := k.examine(&h); bad {
 		return h, k.refusal(c, why)
+	}
+	if k.displaced(&h) {
+		return h, k.refusal(c, PutBack)
 	}
 	if _, err = s.Write([]byte{helloGo}); err != nil {
 		return h, err
@@ -161,11 +170,17 @@ func (l *Links) answerHello(c *endpoint.Conn, k *link) (h hello, err error) {
 	if why, bad := k.examine(&h); bad {
 		return h, k.refusal(c, why)
 	}
+	if k.displaced(&h) {
+		return h, k.refusal(c, PutBack)
+	}
+	if k.runsOtherwise(&h) {
+		return h, k.refusal(c, TwinIncarnation)
+	}
 	if k.dials {
 		k.saw(&h, c.RemoteAddr().String())
 		return h, k.refusal(c, DialBack)
 	}
-	own := l.mine(k.id, h.attempt, c.Share())
+	own := l.mine(k, h.attempt, c.Share())
 	if _, err := s.Write(own.encode()); err != nil {
 		return h, err
 	}

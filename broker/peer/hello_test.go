@@ -81,7 +81,7 @@ func (s *stranger) pair(to *node, h hello) (raft, payload *endpoint.Conn) {
 // saying is the hello of node 1 to node 2 of a rig, and what a test changes about it.
 func saying(change func(*hello)) hello {
 	h := hello{
-		cluster: testCluster, from: 1, to: 2, disk: [16]byte{1}, incarnation: 5, nonce: [16]byte{9}, attempt: 1,
+		cluster: testCluster, from: 1, to: 2, life: life{[16]byte{1}, 5, [16]byte{9}}, attempt: 1,
 		streams: 10, window: 1 << 20,
 	}
 	if change != nil {
@@ -255,6 +255,8 @@ func TestIncarnations(t *testing.T) {
 		t.Errorf("the earlier one ended because %v", got)
 	}
 	old(OldIncarnation, nil)
+	there.set(Node{ID: 1, Fingerprint: me.id.Fingerprint(), Disk: [16]byte{1}, Incarnation: 8, Nonce: [16]byte{8}})
+	old(TwinIncarnation, func(h *hello) { h.incarnation = 8 }) // it was registered with another nonce
 	if s := there.stats(me); s.Incarnation != 6 || s.Refused == 0 {
 		t.Errorf("stats are %+v", s)
 	}

@@ -77,8 +77,14 @@ func (k *link) update(n Node) {
 		k.seen = life{} // the member has another disk now: its count of incarnations is another
 		k.drop(OtherDisk)
 	}
-	if k.seen.incarnation > 0 && k.seen.incarnation < n.Incarnation {
-		k.drop(OldIncarnation)
+	if k.seen.incarnation > 0 {
+		switch {
+		case k.seen.incarnation < n.Incarnation:
+			k.drop(OldIncarnation)
+		case k.seen.incarnation == n.Incarnation && n.Nonce != [16]byte{} && k.seen.nonce != n.Nonce:
+			k.drop(TwinIncarnation)
+			k.seen = life{k.seen.disk, n.Incarnation, n.Nonce} // it was not the registered one
+		}
 	}
 	k.mu.Unlock()
 	if moved {
@@ -107,14 +113,13 @@ func (k *link) examine(h *hello) (Why, bool) {
 	return examine(h, &k.links.o, &k.node, k.seen)
 }
 
-// saw takes note of a life that showed itself by a knock: whatever an earlier one had is void, and it is dialled there
-// at once.
+// saw takes note of a life that showed itself by a knock: it is dialled there at once, and what an earlier one had is
+// void. It counts as seen when it has answered a hello, and so looked whether it is the one that is known here.
 func (k *link) saw(h *hello, from string) {
 	k.mu.Lock()
 	k.seenAt = from
-	if _, bad := examine(h, &k.links.o, &k.node, k.seen); !bad && h.life() != k.seen {
+	if h.life != k.seen {
 		k.drop(OldIncarnation)
-		k.seen = h.life()
 	}
 	k.mu.Unlock()
 	k.tell()
@@ -137,9 +142,9 @@ func (k *link) join(c *endpoint.Conn, h *hello) error {
 			why = Stopping
 		}
 	case bad:
-	case h.life() != k.seen: // a later one: whatever the earlier had is void
+	case h.life != k.seen: // a later one: whatever the earlier had is void
 		k.drop(OldIncarnation)
-		k.seen, k.attempt = h.life(), h.attempt
+		k.seen, k.attempt = h.life, h.attempt
 	case h.attempt < k.attempt, h.attempt == k.attempt && k.half[kind] != nil:
 		why, bad = Replaced, true
 	case h.attempt > k.attempt:
@@ -262,6 +267,11 @@ func (k *link) tellRefused(e *RefusedError) {
 	default:
 		k.count.refused.Add(1)
 		k.links.o.Event(Event{Kind: Refused, Node: k.id, Err: e})
+		if e.displaces() {
+			k.tellDisplaced(&DisplacedError{
+				By: k.id, Incarnation: k.links.o.Incarnation, Twin: e.Why == TwinIncarnation,
+			})
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ type Node struct {
 	Disk [16]byte
 	// Incarnation is the lowest that is believed: one that was registered; zero believes any.
 	Incarnation uint64
+	// Nonce is the one that was registered with Incarnation; zero believes any.
+	Nonce [16]byte
 }
 
 // Options say who this node is, how far its links go, and what they are driven by.
@@ -52,6 +54,9 @@ type Options struct {
 	Incarnation uint64
 	// Nonce is random for each incarnation; required.
 	Nonce [16]byte
+	// Follows says whether this incarnation comes after, or is, another one of the same disk. nil compares the numbers,
+	// and the nonces of the same number.
+	Follows func(incarnation uint64, nonce [16]byte) bool
 
 	// RaftStreams is raft_streams_max: how many exchanges are on their way to a node, and from it; 1024 if zero.
 	RaftStreams int
@@ -119,6 +124,10 @@ func (o Options) withDefaults() Options {
 	if o.Event == nil {
 		o.Event = func(Event) {}
 	}
+	if o.Follows == nil {
+		own, drawn := o.Incarnation, o.Nonce
+		o.Follows = func(n uint64, nonce [16]byte) bool { return n < own || n == own && nonce == drawn }
+	}
 	return o
 }
 
@@ -147,6 +156,7 @@ const (
 	Down                             // one of them ended
 	Refused                          // a node was turned away, or turned this one away: *RefusedError
 	Unreachable                      // no connection came about; told once until the reason changes
+	Displaced                        // this process is not the node's: *DisplacedError; it has to end
 )
 
 func (k EventKind) String() string {
@@ -159,6 +169,8 @@ func (k EventKind) String() string {
 		return "refused"
 	case Unreachable:
 		return "unreachable"
+	case Displaced:
+		return "displaced"
 	}
 	return "unknown"
 }

@@ -40,7 +40,7 @@ type pair struct {
 
 func newPair(k *link, conn [kinds]*endpoint.Conn, h [kinds]hello) *pair {
 	p := &pair{
-		link: k, life: h[kindRaft].life(), conn: conn, over: make(chan struct{}),
+		link: k, life: h[kindRaft].life, conn: conn, over: make(chan struct{}),
 		places: make(chan struct{}, StreamsMax), serving: make(chan struct{}, 2*StreamsMax),
 		calling: make(chan struct{}, CallsMax), answering: make(chan struct{}, 2*CallsMax),
 	}

@@ -160,7 +160,7 @@ func TestExitStatusPage(t *testing.T) {
 	}
 	want := fmt.Sprint([]int{
 		0, statusUsage, statusUnreachable, statusRefused, statusIndeterminate, statusBelow,
-		statusUnhealthy, statusStorage,
+		statusUnhealthy, statusStorage, statusDisplaced,
 	})
 	if fmt.Sprint(got) != want {
 		t.Errorf("the page has %v, there are %s", got, want)

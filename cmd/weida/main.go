@@ -26,6 +26,7 @@ const (
 	statusBelow         = 5
 	statusUnhealthy     = 10
 	statusStorage       = 12
+	statusDisplaced     = 13
 )
 
 // exitError ends the process with a status of its own. A nil Err has been told already.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker"
+	"weida/broker/peer"
 	"weida/fsync"
 	"weida/raftstore"
 )
@@ -70,6 +71,10 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		Connectors: f.connectors(config),
 		Log:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
+	var displaced *peer.DisplacedError
+	if errors.As(err, &displaced) {
+		return &exitError{statusDisplaced, err}
+	}
 	if err != nil {
 		return err
 	}
@@ -84,6 +89,8 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		case <-n.Failed():
 			err = &exitError{statusStorage, fmt.Errorf("storage failed and the node ended: %w; evidence given before "+
 				"stands as far as the disk does; mend the storage and start it again", n.Err())}
+		case <-n.Displaced():
+			err = &exitError{statusDisplaced, n.DisplacedBy()}
 		}
 	}
 	return errors.Join(err, n.Close(), os.Remove(pid))
