@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -51,7 +50,6 @@ func newDoctor() *cobra.Command {
 		}
 		return err
 	}
-	cmd.AddCommand(newDoctorBundle())
 	return cmd
 }
 
@@ -76,7 +74,7 @@ func (f doctorFlags) target(cmd *cobra.Command) (t doctor.Target, file *nodeFile
 	switch {
 	case (*f.config == "") == (*f.data == ""):
 		return t, nil, fmt.Errorf("%s looks at a node file or at a directory: say --config FILE or --data DIR, one of them; "+
-			"nothing was looked at", strings.TrimPrefix(cmd.CommandPath(), "weida "))
+			"nothing was looked at", cmd.CommandPath())
 	case *f.config == "":
 		return t, nil, nil
 	}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// flip changes one bit of one file below a data directory and says which. The number decides. Files of one kind are as
+// likely as those of another, and bytes behind the last that is not zero are left alone: nobody reads them. What says
+// who the node is stays: that is an operator's to mend.
+func flip(dir string, roll uint64) (what string, err error) {
+	rng := rand.New(rand.NewPCG(roll, 0))
+	byKind := make(map[string][]string)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the node runs
+			return nil
+		case err != nil || d.IsDir():
+			return err
+		}
+		kind := d.Name()
+		switch ext := filepath.Ext(kind); {
+		case slices.Contains([]string{"LOCK", "disk", "node.key", "node.crt"}, kind):
+			return nil
+		case ext != "":
+			kind = ext
+		}
+		byKind[kind] = append(byKind[kind], path)
+		return nil
+	})
+	if err != nil || len(byKind) == 0 {
+		return "nothing", err
+	}
+	var names []string
+	for kind := range byKind {
+		names = append(names, kind)
+	}
+	slices.Sort(names)
+	list := byKind[names[rng.IntN(len(names))]]
+	slices.Sort(list)
+	path := list[rng.IntN(len(list))]
+	where, err := flipIn(path, rng)
+	return fmt.Sprintf("%s %s", strings.TrimPrefix(path, dir+"/"), where), err
+}
+
+func flipIn(path string, rng *rand.Rand) (where string, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "is gone", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if b = bytes.TrimRight(b, "\x00"); len(b) == 0 {
+		return "is empty", nil
+	}
+	at, bit := rng.IntN(len(b)), rng.IntN(8)
+	_, err = f.WriteAt([]byte{b[at] ^ 1<<bit}, int64(at))
+	return fmt.Sprintf("byte %d bit %d", at, bit), err
+}

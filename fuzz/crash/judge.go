@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"weida/fuzz/internal/history"
+)
+
+// result is what a run showed.
+type result struct {
+	o        options
+	dir      string
+	counts   counts
+	begun    map[kind]int
+	cuts     int // nodes whose power was cut
+	elected  int
+	changes  int64
+	healed   time.Duration // from the last fault until everything was drained
+	report   *history.Report
+	wrong    []string
+	late     []string // what did not come in time after the heal
+	out      []string // nodes with flipped bits that take no part
+	troubles []string
+}
+
+// late notes what did not happen in time after everything was healed.
+func (r *run) late(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lates = append(r.lates, fmt.Sprintf(format, args...))
+}
+
+// judge heals, drains, stops and reads everything.
+func (r *run) judge() (*result, error) {
+	began := time.Now()
+	r.recover()
+	r.history.Note(&history.Healed{})
+	r.drainAll(context.Background())
+	if !r.anyOut() {
+		r.healthy(context.Background())
+	}
+	healed := time.Since(began)
+	total := r.now()
+	r.depart()
+	var work sync.WaitGroup
+	for _, s := range r.seats {
+		work.Go(func() {
+			if err := r.stop(s); err != nil {
+				r.wrong("%v", err)
+			}
+		})
+	}
+	work.Wait()
+	if err := r.history.Flush(); err != nil {
+		return nil, err
+	}
+	res := r.result(healed)
+	res.report = r.history.judge.Finish()
+	return res, r.paint(res, total)
+}
+
+// anyOut says whether a node takes no part, for a bit that was flipped.
+func (r *run) anyOut() bool {
+	for _, s := range r.seats {
+		s.mu.Lock()
+		out := s.flipped
+		s.mu.Unlock()
+		if out {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) result(healed time.Duration) *result {
+	c := r.history.counts()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := &result{
+		o: r.o, dir: r.dir, counts: c, begun: r.begun, elected: len(r.elected), changes: r.changes.Load(), healed: healed,
+		wrong: r.problems, late: r.lates, troubles: r.troubles,
+	}
+	for _, b := range r.bars {
+		if b.Kind == powerOff {
+			res.cuts += len(b.Nodes)
+		}
+	}
+	for _, s := range r.seats {
+		s.mu.Lock()
+		if s.out != "" {
+			res.out = append(res.out, s.Name+": "+s.out)
+		}
+		s.mu.Unlock()
+	}
+	return res
+}
+
+// paint writes the picture.
+func (r *run) paint(res *result, total time.Duration) (err error) {
+	f, err := os.Create(filepath.Join(r.dir, "run.svg"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := f.Close(); err == nil {
+			err = closed
+		}
+	}()
+	title := fmt.Sprintf("seed %d: %d acknowledged, %d delivered, %s, %d leader changes, %d violations", r.o.seed,
+		res.counts.acked, res.counts.delivered, faultsOf(res.begun), res.elected, res.violations())
+	return draw(f, title, total, r.names, r.samples, r.elected, r.bars)
+}
+
+// failed says that something is wrong.
+func (res *result) failed() bool { return res.violations()+len(res.late) > 0 }
+
+// violations counts what contradicts what was acknowledged.
+func (res *result) violations() int {
+	return len(res.wrong) + len(res.report.Safety) + len(res.report.Liveness)
+}
+
+// table says what a run did.
+func (res *result) table() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	row := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+	c := res.counts
+	row("seed, nodes, queues, file system\t%d, %d, %d, %s", res.o.seed, res.o.nodes, res.o.queues, res.o.fs)
+	row("messages sent\t%d", c.sent)
+	row("acknowledged, of these below request\t%d, %d", c.acked, c.below)
+	row("refused, no answer\t%d, %d", c.refused, c.unknown)
+	row("delivered, settled\t%d, %d", c.delivered, c.settled)
+	row("faults\t%s", faultsOf(res.begun))
+	row("nodes whose power was cut\t%d", res.cuts)
+	row("leader changes, changes by the administrator\t%d, %d", res.elected, res.changes)
+	row("healed and drained after\t%v", res.healed.Round(10*time.Millisecond))
+	for _, out := range res.out {
+		row("out with a flipped bit\t%.200s", out)
+	}
+	row("nodes that ended or started wrongly\t%d", len(res.wrong))
+	row("not in time after the heal\t%d", len(res.late)+len(res.report.Liveness))
+	row("violations\t%d", res.violations())
+	_ = w.Flush() // memory takes everything
+	return b.String() + "\n" + res.report.Table()
+}

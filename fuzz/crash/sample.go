@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"weida/broker/admin"
+)
+
+// sample is what was done by a moment.
+type sample struct {
+	at               time.Duration
+	acked, delivered int
+}
+
+// change is a group that got another leader.
+type change struct {
+	at    time.Duration
+	group string
+	to    string
+}
+
+// sampling looks at the run twice a second, for the live line and the picture, until ctx ends.
+func (r *run) sampling(ctx context.Context) {
+	rng := rand.New(rand.NewPCG(r.o.seed, 3))
+	leaders := make(map[string]string)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c := r.history.counts()
+		r.mu.Lock()
+		r.samples = append(r.samples, sample{r.now(), c.acked, c.delivered})
+		r.mu.Unlock()
+		if n%2 == 0 {
+			r.leaders(ctx, rng, leaders)
+		}
+		r.say(c)
+	}
+}
+
+// leaders asks somebody who leads, and notes what is different.
+func (r *run) leaders(ctx context.Context, rng *rand.Rand, was map[string]string) {
+	x := r.anyone(rng)
+	if x == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := x.Status(ctx)
+	if err != nil {
+		return // it is down, or cut off
+	}
+	for _, g := range s.Groups {
+		if g.Leader == "" {
+			continue
+		}
+		key := g.Group
+		if g.Group != admin.ControlName {
+			key = fmt.Sprintf("%s/%d", g.Group, g.ID)
+		}
+		if old := was[key]; old != "" && old != g.Leader {
+			r.mu.Lock()
+			r.elected = append(r.elected, change{r.now(), g.Group, g.Leader})
+			r.mu.Unlock()
+		}
+		was[key] = g.Leader
+	}
+}
+
+// say writes the live line.
+func (r *run) say(c counts) {
+	if r.o.live == nil {
+		return
+	}
+	r.mu.Lock()
+	text := fmt.Sprintf("%s of %s · seed %d · %d acknowledged, %d delivered · %s · %d leader changes · %d violations",
+		r.now().Round(time.Second), r.o.duration, r.o.seed, c.acked, c.delivered, faultsOf(r.begun), len(r.elected),
+		len(r.problems)+int(r.history.broken.Load()))
+	r.mu.Unlock()
+	if r.o.tty {
+		fmt.Fprintf(r.o.live, "\r%s\x1b[K", text)
+		return
+	}
+	if n := int(r.now().Seconds()); n%10 == 0 && r.now()-time.Duration(n)*time.Second < 500*time.Millisecond {
+		fmt.Fprintln(r.o.live, text)
+	}
+}
+
+// faultsOf counts faults in words.
+func faultsOf(begun map[kind]int) string {
+	text := ""
+	for _, k := range kinds {
+		if n := begun[k]; n > 0 {
+			if text != "" {
+				text += ", "
+			}
+			text += fmt.Sprintf("%d %s", n, k)
+		}
+	}
+	if text == "" {
+		return "no faults"
+	}
+	return text
+}
