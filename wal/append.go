@@ -153,7 +153,8 @@ func (l *Log) hasLarge(a *Append, ref segment.BodyRef) bool {
 func (l *Log) room(n int64) error {
 	s := l.cur
 	full := s != nil && s.end > segment.FirstBatch && s.end+n > l.segBytes
-	if s == nil || full && n > segment.BatchOverhead { // a promise alone does not roll
+	left := s != nil && s.file.Segment == l.resign
+	if s == nil || left || full && n > segment.BatchOverhead { // a promise alone does not roll
 		if len(l.ready) == 0 {
 			l.wanted, l.stalled = true, false
 			return ErrNotReady

@@ -48,6 +48,8 @@ type BodyFile struct {
 	digest segment.Digest
 	state  bodyState
 	err    error
+	// mends is set if a damaged file has the name that this one is to get.
+	mends *fsync.Flusher
 }
 
 type bodyState uint8
@@ -63,6 +65,12 @@ const (
 func createBody(fs fsync.FS, fl *fsync.Flusher, dir string, g segment.GroupID, ref segment.BodyRef, n int64,
 	rand io.Reader,
 ) (*BodyFile, error) {
+	return createBodyAs(fs, fl, filepath.Join(dir, bodyName(ref)), g, ref, n, rand)
+}
+
+func createBodyAs(fs fsync.FS, fl *fsync.Flusher, path string, g segment.GroupID, ref segment.BodyRef, n int64,
+	rand io.Reader,
+) (*BodyFile, error) {
 	if n < 0 {
 		panic("bug: wal: body of negative length")
 	}
@@ -75,7 +83,7 @@ func createBody(fs fsync.FS, fl *fsync.Flusher, dir string, g segment.GroupID, r
 	}
 	f := segment.File{Group: g, Salt: salt}
 	h := framedHead{Type: headBody, Word: [3]uint64{uint64(ref.Term), ref.Seq, uint64(n)}}
-	w, err := newFramed(fs, fl, filepath.Join(dir, bodyName(ref)), f, h, framedSize(n))
+	w, err := newFramed(fs, fl, path, f, h, framedSize(n))
 	if err != nil {
 		return nil, fmt.Errorf("wal: create body %v: %w", ref, err)
 	}
@@ -127,6 +135,11 @@ func (b *BodyFile) Finish(digest segment.Digest) error {
 	}
 	if _, err := b.w.finish(b.length); err != nil {
 		return b.fail(fmt.Errorf("wal: write body %v: %w; nothing of it is stored", b.ref, err))
+	}
+	if b.mends != nil {
+		if err := flush(b.mends, b.w.path, b.w.f); err != nil {
+			return b.fail(fmt.Errorf("wal: flush body %v: %w; nothing of it is stored", b.ref, err))
+		}
 	}
 	b.digest, b.state = digest, bodyFinished
 	return nil

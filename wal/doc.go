@@ -71,7 +71,7 @@
 //	holds.go, index.go, refset.go, segments.go, live.go               the log
 //	job.go, roll.go, trim.go, compact.go, park.go, logsnapshot.go,
 //	loghard.go                                                        its slow work
-//	scrub.go, scrubsegment.go, scrubspan.go, rewrite.go               what rots is found, and mended
+//	scrub.go, scrubsegment.go, scrubspan.go, rewrite.go, salvage.go   what rots is found, and mended
 //	recover.go, recoverfiles.go, recovervisit.go,
 //	recovertail.go, recoverend.go                                     opening it
 //	inspect.go                                                        reading it offline

@@ -79,7 +79,8 @@ func isOurTmp(name string) bool {
 		return false
 	}
 	_, snapshot := parseSnapshotName(base)
-	return base == manifestName || base == hardStateName || snapshot
+	_, body := parseBodyName(base)
+	return base == manifestName || base == hardStateName || snapshot || body
 }
 
 // replaceFile makes dir/name hold data: a temporary file, flushed, then renamed, then the directory

@@ -14,6 +14,7 @@ const (
 	JobCreate  = "create"  // make the next segment ready
 	JobSeal    = "seal"    // give a full segment its footer
 	JobTrim    = "trim"    // drop what a snapshot covers, body files that nothing needs
+	JobMend    = "mend"    // write manifest and hard state anew
 	JobCompact = "compact" // copy a few live bodies forward, so that what they pin can be dropped
 )
 
@@ -69,6 +70,10 @@ func (l *Log) nextWork() *work {
 	}
 	if s := l.fullSegment(); s != nil {
 		return l.sealWork(s)
+	}
+	if l.mending {
+		l.mending = false
+		return l.mendWork()
 	}
 	if l.restoring && !off.restoreFirst || !l.trim && !l.copying.due || !l.voidsFlushed() {
 		return nil

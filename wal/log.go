@@ -117,6 +117,9 @@ type Log struct {
 	copying   copying
 	through   segment.Index  // entries up to here are to go although their segments stay
 	evict     segment.Number // this segment is to go, whatever has to be copied out of it and those before it
+	resign    segment.Number // nothing more is to be appended to this one
+	mending   bool           // manifest and hard state are to be written anew
+	hardMu    sync.Mutex     // held while the file of hard is written
 	manMu     sync.Mutex
 	man       manifest
 	snapInfo  snapInfo        // of the newest snapshot; with manMu
@@ -147,6 +150,7 @@ type largeBody struct {
 	live  int64         // retained and not released
 	// leftover: it was here at opening and no entry named it then; it may be an unfinished one.
 	leftover bool
+	damaged  bool // it is to be replaced
 }
 
 // unproved reports whether the file was here at opening and nothing names it: a crash may have left it

@@ -32,7 +32,9 @@ func (l *Log) HardStateJob(h HardState) *Job {
 			if err := l.failure(); err != nil {
 				return err
 			}
+			l.hardMu.Lock()
 			err := l.hard.Set(l.fs, l.fl, h)
+			l.hardMu.Unlock()
 			if err != nil && !harmless(err) {
 				l.poison(err)
 			}

@@ -289,7 +289,8 @@ func (w *where) find(ref segment.BodyRef, x extent) (body []byte, err error) {
 
 // NewBody begins a large body of n bytes. Any goroutine. Write it, Finish it, and give it to the
 // Append that names it, or Abort it. A file of the same ref that a crash left unfinished makes way; one
-// that an entry names, or that is being written, is fs.ErrExist.
+// that an entry names, or that is being written, is fs.ErrExist, unless it is marked as damaged: the new one is for
+// Replace then.
 func (l *Log) NewBody(ref segment.BodyRef, n int64) (*BodyFile, error) {
 	if err := l.failure(); err != nil {
 		return nil, err
@@ -306,14 +307,26 @@ func (l *Log) NewBody(ref segment.BodyRef, n int64) (*BodyFile, error) {
 			return nil, fmt.Errorf("wal: create body %v: %w", ref, err)
 		}
 	}
+	mends := l.large[ref] != nil && l.large[ref].damaged
 	l.mu.Unlock()
-	return createBody(l.fs, l.fl, l.dir, l.group, ref, n, l.rand)
+	if !mends {
+		return createBody(l.fs, l.fl, l.dir, l.group, ref, n, l.rand)
+	}
+	f, err := createBodyAs(l.fs, l.fl, filepath.Join(l.dir, bodyName(ref)+tmpSuffix), l.group, ref, n, l.rand)
+	if err == nil {
+		f.mends = l.fl
+	}
+	return f, err
 }
 
 // takeLarge takes a finished body into the log with the batch that names it: its file and the
 // directory are flushed with the batch. Log.mu is held.
 func (l *Log) takeLarge(f *BodyFile) {
-	l.large[f.Ref()] = &largeBody{size: f.Length()}
+	b := &largeBody{size: f.Length()}
+	if old := l.large[f.Ref()]; old != nil && f.mends != nil {
+		b.index, b.live = old.index, old.live
+	}
+	l.large[f.Ref()] = b
 	file := f.flushTarget()
 	if !off.largeFlush {
 		l.dirty(file)

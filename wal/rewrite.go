@@ -3,8 +3,9 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 
-	"weida/fsync"
 	"weida/segment"
 )
 
@@ -12,10 +13,8 @@ import (
 // segment that is appended to, and counts there; an entry is dropped once a snapshot has taken its place.
 
 // Rewrite appends bodies that stand here already and can't be read where they stand. One that was released meanwhile is
-// written all the same, and goes with its segment. Large bodies have files that NewBody made after MarkDamaged; they
-// take the place of the damaged ones, which are moved to quarantine. Errors as Append; on one, nothing counts. Owner
-// only.
-func (l *Log) Rewrite(bodies []Body, large []*BodyFile) error {
+// written all the same, and goes with its segment. Errors as Append; on one, nothing counts. Owner only.
+func (l *Log) Rewrite(bodies []Body) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
@@ -23,7 +22,96 @@ func (l *Log) Rewrite(bodies []Body, large []*BodyFile) error {
 		return errClosed
 	}
 	l.tryAgain()
-	return l.append(&Append{Bodies: bodies, Large: large, copies: true, apart: true}, l.reserved)
+	return l.append(&Append{Bodies: bodies, copies: true, apart: true}, l.reserved)
+}
+
+// MarkDamaged says that the file of a large body is damaged, so that NewBody makes another one for Replace. It reports
+// whether the body is here. Owner only.
+func (l *Log) MarkDamaged(ref segment.BodyRef) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.large[ref]
+	if b == nil {
+		return false
+	}
+	b.damaged = true
+	return true
+}
+
+// Replace puts a finished file of NewBody in the place of the damaged one, which is moved to quarantine. The file is the
+// log's then, or removed if the body is not needed any more. It is flushed; its name is with the next flush that is
+// asked for. After an error the log is poisoned. Owner only.
+func (l *Log) Replace(f *BodyFile) error {
+	if err := l.failure(); err != nil {
+		return errors.Join(err, f.Abort())
+	}
+	l.mu.Lock()
+	b := l.large[f.Ref()]
+	l.mu.Unlock()
+	if f.mends == nil || b == nil || !b.damaged {
+		return f.Abort()
+	}
+	name := bodyName(f.Ref())
+	path := filepath.Join(l.dir, name)
+	to, err := asidePath(l.fs, filepath.Dir(filepath.Dir(l.dir)), groupName(l.group), name)
+	if err == nil {
+		err = l.openDir()
+	}
+	if err == nil {
+		err = l.fs.Rename(path, to)
+	}
+	if err == nil || isAbsent(err) {
+		err = l.fs.Rename(f.w.path, path)
+	}
+	if err != nil {
+		l.poison(fmt.Errorf("replace the damaged %s: %w", path, err))
+		return errors.Join(l.failure(), f.Abort())
+	}
+	f.w.path = path
+	l.emit(Event{Kind: EventQuarantined, Path: path, Detail: "it was damaged, and another replica had it whole; moved to " + to})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takeLarge(f)
+	return nil
+}
+
+// Leave has the log go on in its next segment if it ends in segment n, in which something is damaged: a segment that is
+// sealed opens again. False says that an append is wanted, with which it does so. Owner only.
+func (l *Log) Leave(n segment.Number) bool {
+	if l.cur == nil || l.cur.file.Segment != n {
+		return true
+	}
+	l.resign = n
+	return false
+}
+
+// HasSegment reports whether a segment is one of the log's, and sealed if that is asked. Owner only.
+func (l *Log) HasSegment(n segment.Number, sealed bool) bool {
+	return slices.ContainsFunc(l.segs, func(s *seg) bool {
+		return s.file.Segment == n && (!sealed || s.state == segSealed)
+	})
+}
+
+// MendSmall has manifest and hard state written anew, from what is known in memory; a job does it. Owner only.
+func (l *Log) MendSmall() { l.mending, l.stalled = true, false }
+
+func (l *Log) mendWork() *work {
+	facts, promise := l.facts(), l.safe
+	return &work{
+		kind: JobMend,
+		run: func() error {
+			if err := l.change(facts, promise, func(*manifest) {}); err != nil {
+				return l.fault("write the manifest anew", err)
+			}
+			l.hardMu.Lock()
+			defer l.hardMu.Unlock()
+			if err := l.hard.repair(l.fs, l.fl); err != nil {
+				return l.fault("write the hard state anew", err)
+			}
+			return nil
+		},
+		take: func() { l.emit(Event{Kind: EventCopyRepaired, Path: l.dir}) },
+	}
 }
 
 // DropThrough makes the log begin behind entry i, for which a snapshot has to stand: it, or what is before it, can't be
@@ -43,79 +131,4 @@ func (l *Log) DropThrough(i segment.Index) {
 func (l *Log) Evict(n segment.Number) {
 	l.evict = max(l.evict, n)
 	l.Trim()
-}
-
-// errFlawed means that a segment gets no footer yet: it would not say any more that something is missing.
-var errFlawed = errors.New("what can't be read in it is needed; it is sealed when that is mended")
-
-// salvage returns the rows of a full segment in which something is damaged, if nothing of that is needed: a footer does
-// without it, and the log goes on. cause is the damage.
-func (l *Log) salvage(s *seg, f fsync.File, end int64, cause error) (rows []segment.Row, err error) {
-	path := l.segPath(s.file.Segment)
-	lost := false
-	pass := func(k segment.Kind, _ error) bool {
-		lost = lost || k == segment.KindTruncate || k == segment.KindVoid
-		return true
-	}
-	var refs refSet
-	seen := map[segment.Index]bool{}
-	err = walkOver(f, s.file, extent{segment.FirstBatch, end}, pass, func(r segment.Record) (bool, error) {
-		row := segment.Row{Kind: r.Kind, Pos: r.Pos, Size: r.Size}
-		var err error
-		switch r.Kind {
-		case segment.KindBody:
-			row.Ref, _, err = segment.ParseBody(r.Body)
-			refs.add(row.Ref)
-		case segment.KindVoid:
-			row.Ref, _, err = segment.ParseVoid(r.Body)
-		case segment.KindEntry:
-			var e segment.Entry
-			e, err = segment.ParseEntry(r.Body)
-			row.Index, row.Term = e.Index, e.Term
-			seen[e.Index] = true
-		case segment.KindTruncate:
-			row.Index, err = segment.ParseTruncate(r.Body)
-		default:
-			return true, nil
-		}
-		rows = append(rows, row)
-		return true, err
-	})
-	if isCorrupt(err) || err == nil && (lost || l.misses(s, &refs, seen)) {
-		return nil, fmt.Errorf("%s: %w: %w", path, errFlawed, cause)
-	}
-	return rows, err
-}
-
-// misses reports whether a segment holds a live body, or an entry that no snapshot stands for, that is not among those
-// that were read.
-func (l *Log) misses(s *seg, refs *refSet, seen map[segment.Index]bool) bool {
-	l.manMu.Lock()
-	dropped := l.man.Dropped.Upto.Index
-	l.manMu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := max(s.lo, dropped+1); i < s.hi; i++ {
-		if !seen[i] {
-			return true
-		}
-	}
-	missing := false
-	for _, set := range []*refSet{&s.kept, &l.pending} {
-		set.each(func(run refRun) bool {
-			for seq := run.from; seq < run.to && !missing; seq++ {
-				ref := segment.BodyRef{Term: run.term, Seq: seq}
-				missing = s.refs.has(ref) && !refs.has(ref)
-			}
-			return !missing
-		})
-	}
-	return missing
-}
-
-// tryAgain has segments sealed that could not be.
-func (l *Log) tryAgain() {
-	for _, s := range l.segs {
-		s.flawed = false
-	}
 }

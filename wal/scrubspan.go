@@ -50,6 +50,9 @@ func (s *Scrub) enter(t *scrubFile, f fsync.File, v *scrubSegment) {
 		h.end = h.pos
 	}
 	l.mu.Unlock()
+	if h.pos > s.pos { // before the first of them stands the head of a batch and nothing else
+		h.span, h.end = span{}, h.pos
+	}
 	s.hurt = h
 }
 
