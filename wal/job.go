@@ -72,7 +72,6 @@ func (l *Log) nextWork() *work {
 		return l.sealWork(s)
 	}
 	if l.mending {
-		l.mending = false
 		return l.mendWork()
 	}
 	if l.restoring && !off.restoreFirst || !l.trim && !l.copying.due || !l.voidsFlushed() {

@@ -12,8 +12,8 @@ import (
 // What is damaged is mended without a byte being changed in place: a body is written again under its ref, into the
 // segment that is appended to, and counts there; an entry is dropped once a snapshot has taken its place.
 
-// Rewrite appends bodies that stand here already and can't be read where they stand. One that was released meanwhile is
-// written all the same, and goes with its segment. Errors as Append; on one, nothing counts. Owner only.
+// Rewrite appends bodies that stand here already and can't be read where they stand. One that was released meanwhile
+// is written all the same, and goes with its segment. Errors as Append; on one, nothing counts. Owner only.
 func (l *Log) Rewrite(bodies []Body) error {
 	if err := l.failure(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (l *Log) Replace(f *BodyFile) error {
 		return errors.Join(l.failure(), f.Abort())
 	}
 	f.w.path = path
-	l.emit(Event{Kind: EventQuarantined, Path: path, Detail: "it was damaged, and another replica had it whole; moved to " + to})
+	l.emit(Event{Kind: EventQuarantined, Path: path, Detail: "it was damaged, and came again; moved to " + to})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.takeLarge(f)
@@ -95,6 +95,20 @@ func (l *Log) HasSegment(n segment.Number, sealed bool) bool {
 // MendSmall has manifest and hard state written anew, from what is known in memory; a job does it. Owner only.
 func (l *Log) MendSmall() { l.mending, l.stalled = true, false }
 
+// MendingSmall reports whether that is still to be done. Owner only.
+func (l *Log) MendingSmall() bool { return l.mending }
+
+// Live reports whether a body is here that was retained and not released, or that no entry names yet. Owner only.
+func (l *Log) Live(ref segment.BodyRef) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.large[ref]; b != nil {
+		return b.live > 0 || b.index == 0
+	}
+	s, err := l.holderLocked(ref)
+	return err != nil || s != nil && (s.kept.has(ref) || s.pinned || l.pending.has(ref))
+}
+
 func (l *Log) mendWork() *work {
 	facts, promise := l.facts(), l.safe
 	return &work{
@@ -110,7 +124,10 @@ func (l *Log) mendWork() *work {
 			}
 			return nil
 		},
-		take: func() { l.emit(Event{Kind: EventCopyRepaired, Path: l.dir}) },
+		take: func() {
+			l.mending = false
+			l.emit(Event{Kind: EventCopyRepaired, Path: l.dir})
+		},
 	}
 }
 

@@ -48,7 +48,8 @@ func (l *Log) salvage(s *seg, f fsync.File, end int64, cause error) (rows []segm
 		if err != nil && !isCorrupt(err) {
 			return nil, err
 		}
-		lost = lost || err != nil && slices.ContainsFunc(cuts, func(c voiding) bool { return c.pos >= x.from && c.pos < x.end })
+		inside := func(c voiding) bool { return c.pos >= x.from && c.pos < x.end }
+		lost = lost || err != nil && slices.ContainsFunc(cuts, inside)
 	}
 	if lost || l.misses(s, &refs, seen) {
 		return nil, fmt.Errorf("%s: %w: %w", l.segPath(s.file.Segment), errFlawed, cause)

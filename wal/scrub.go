@@ -18,7 +18,7 @@ const (
 	DamagedBody     DamageKind = "body"       // Ref, and if it is known the Commit that names it in entry Index
 	DamagedLarge    DamageKind = "large body" // Ref, and Index if it is known
 	DamagedEntry    DamageKind = "entry"      // Index
-	DamagedFraming  DamageKind = "framing"    // a batch's first or last record, a tombstone: no entry and no body is lost
+	DamagedFraming  DamageKind = "framing"    // a batch's first or last record, a tombstone: neither entry nor body
 	DamagedIndex    DamageKind = "index"      // header or footer of a segment: an opening would refuse it
 	DamagedSnapshot DamageKind = "snapshot"   // Index
 	DamagedSmall    DamageKind = "small file" // manifest or hard state; what it says is known while the log is open

@@ -102,7 +102,7 @@ func (s *Scrub) leave(t *scrubFile, f fsync.File, v *scrubSegment) {
 		s.tellEntry(t, v, i, h.at, h.cause)
 	}
 	if !told {
-		s.tell(t, Damage{Kind: DamagedFraming, Pos: h.at, Err: h.cause})
+		s.tell(t, Damage{Kind: DamagedFraming, Pos: h.at, Needed: true, Err: h.cause}) // an opening would refuse it
 	}
 }
 
