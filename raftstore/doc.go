@@ -62,6 +62,12 @@
 // is flushed: until then, whatever breaks, the replica is what it was. A node sends few snapshots
 // at a time, and so many bytes a second.
 //
+// # Damage
+//
+// What the logs of a node hold on its disk is read again all the time, slowly, and what is damaged is mended: a body
+// comes again from another replica, an entry makes way for a snapshot, a file is written anew (mend.go, mendbody.go,
+// scrubber.go). Until then it is not served, and a leader that takes long hands over.
+//
 // # Who may call what
 //
 // Host, its Receiver and Group: any goroutine. A Machine is called by its shard, one call at a time; it may call
@@ -94,6 +100,7 @@
 //	gate.go, answers.go, raftlog.go, conf.go, reconfigure.go, peers.go        what raft is told, and when it is heard
 //	quiet.go                                                                  idle groups
 //	disk.go, diskyield.go                                                     disks without room, and slow ones
+//	scrubber.go, mend.go, mendbody.go                                         damage is looked for and mended
 //	frame.go, mail.go, outbox.go, receive.go                                  what goes over the raft connection
 //	supply.go and the files that it names                                     bodies and snapshots between nodes
 //	off.go                                                                    rules that tests switch off

@@ -39,6 +39,12 @@ const (
 	SnapshotRefused EventKind = "snapshot_refused"
 	// SnapshotNotSent: a snapshot for another replica did not arrive; it is sent again while it is needed.
 	SnapshotNotSent EventKind = "snapshot_not_sent"
+	// DamageFound: something on the disk is not what was written; Err says what, where and what it means.
+	DamageFound EventKind = "damage_found"
+	// DamageMended: what was told of by DamageFound is whole again, or nothing needs it any more.
+	DamageMended EventKind = "damage_mended"
+	// DamageStays: the group could not mend itself; Err says why this replica has to be made anew.
+	DamageStays EventKind = "damage_stays"
 	// CloseFailed: a log could not be flushed or closed in order.
 	CloseFailed EventKind = "close_failed"
 )

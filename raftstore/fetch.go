@@ -37,6 +37,7 @@ type fetched struct {
 	large   []segment.Commit // here, to be streamed
 	missing []want           // the log does not have them
 	damaged []want           // the log has them, and they are not what they should be
+	why     []error          // of these
 	rest    []want           // not read: the answer is large enough
 }
 
@@ -98,7 +99,7 @@ func (f *fetched) read(log *wal.Log, w *want) (n int) {
 		f.missing = append(f.missing, *w)
 		return 0
 	case err != nil:
-		f.damaged = append(f.damaged, *w)
+		f.hurt(w, err)
 		return 0
 	case r.Length() > segment.InlineMax:
 		f.large = append(f.large, r.Commit())
@@ -110,9 +111,13 @@ func (f *fetched) read(log *wal.Log, w *want) (n int) {
 		}
 	}
 	if err = errors.Join(err, r.Close()); err != nil {
-		f.damaged = append(f.damaged, *w)
+		f.hurt(w, err)
 	}
 	return n
+}
+
+func (f *fetched) hurt(w *want, err error) {
+	f.damaged, f.why = append(f.damaged, *w), append(f.why, err)
 }
 
 // standing says what a replica knows about an entry that somebody asked for.

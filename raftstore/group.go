@@ -168,8 +168,13 @@ type Status struct {
 	First Index // oldest entry still in the log
 	// ReadOnly is why the group takes no proposals (poisoned, corrupt, disk full), nil if it does.
 	ReadOnly error
-	Store    wal.Stats
-	Inbox    int // proposals waiting
+	// Damage is what of the group's disk is not what was written there, and how far it is mended.
+	Damage Damage
+	// Damaged is why the group could not mend itself and this replica has to be made anew, nil while there is hope. It
+	// may go on serving what is whole.
+	Damaged error
+	Store   wal.Stats
+	Inbox   int // proposals waiting
 	// Replication is nil in a group with one owner.
 	Replication *Replication
 }

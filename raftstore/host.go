@@ -16,6 +16,7 @@ type Host struct {
 	beats  beats
 	far    far
 	disk   disk
+	scrub  scrubber
 
 	mu sync.RWMutex
 	// guarded by mu
@@ -34,6 +35,7 @@ func NewHost(o HostOptions) *Host {
 	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]member), stop: make(chan struct{})}
 	h.pool.limit, h.disk.looks.limit, h.disk.host = h.o.JobWorkers, 1, h
 	h.far.init(&h.o)
+	h.scrub.init(h)
 	for i := range h.o.Shards {
 		h.shards = append(h.shards, newShard(h, i))
 	}
@@ -67,6 +69,7 @@ func (h *Host) Tick() {
 		h.beats.send(h.o.Transport, disk, also)
 		h.far.tick()
 	}
+	h.scrub.tick()
 	for _, s := range h.shards {
 		s.tick()
 	}
@@ -100,6 +103,7 @@ func (h *Host) Stop() error {
 		o.Stop()
 	}
 	h.far.close()
+	h.scrub.close()
 	h.mu.Lock()
 	started := h.started
 	h.started = false

@@ -26,5 +26,7 @@ var off struct {
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent
 	settle           bool // the end of a joint step is written down as committed before Status says so
+	mend             bool // what is damaged is mended
+	mendAside        bool // a leader that can't mend itself hands over
 	forgot           bool // a replica that has less than it confirmed halts
 }

@@ -39,6 +39,13 @@ type HostOptions struct {
 	// RoomBytes bounds the inline bodies that all replicas hold together before they can be appended, beyond what each may
 	// always hold; 64 MiB if zero.
 	RoomBytes int64
+	// ScrubBytes is how many bytes of what the logs hold are read again in a second, to find damage; 8 MiB if zero.
+	ScrubBytes int64
+	// ScrubEvery is after how many ticks at the earliest the next pass over all groups begins; those of a day if zero.
+	// The first one begins after a minute, or after as many ticks if they are fewer.
+	ScrubEvery int
+	// ScrubOff keeps damage from being looked for; what a reader meets is mended all the same.
+	ScrubOff bool
 	// Retired says whether a group was taken down for good, which is what is answered to those who still ask for it;
 	// nil is never. Any goroutine calls it.
 	Retired func(GroupID) bool
@@ -81,6 +88,8 @@ func (o HostOptions) withDefaults() HostOptions {
 	setDefault(&o.Transfers, defaultTransfers)
 	setDefault(&o.TransferBytes, defaultTransferBytes)
 	setDefault(&o.RoomBytes, defaultRoomBytes)
+	setDefault(&o.ScrubBytes, defaultScrubBytes)
+	setDefault(&o.ScrubEvery, defaultScrubEvery)
 	if o.Event == nil {
 		o.Event = func(Event) {}
 	}

@@ -205,7 +205,7 @@ func (r *replica) tick(n int) bool {
 	}
 	r.rest += n
 	busy := r.task != noTask || r.supply.busy() || r.hard.running != 0 || r.stopping || r.flushing ||
-		r.next < len(r.pending) || len(r.held) > 0 || len(r.answers.list) > 0
+		r.next < len(r.pending) || len(r.held) > 0 || len(r.answers.list) > 0 || r.mending()
 	if !busy && !r.parked && r.rest > r.host.o.ParkTicks {
 		// A node that starts where nobody can be asked knows then what the last entries say.
 		r.log.Committed(min(r.commit, r.log.Last().Index))
@@ -217,7 +217,7 @@ func (r *replica) tick(n int) bool {
 // ticked is called before a round in which time passed; it reports whether the replica takes part.
 func (r *replica) ticked(n int) bool {
 	r.now += int64(n)
-	if r.hushed {
+	if r.hushed && !r.mending() {
 		return false
 	}
 	r.ticks += n

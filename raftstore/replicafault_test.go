@@ -44,6 +44,8 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"installBodies", "TestInstall"},
 		{"installFlush", "TestInstallFlush"},
 		{"forgot", "TestDirectoryPutBack"},
+		{"mend", "TestDamagedBodyComesBack"},
+		{"mendAside", "TestDamagedLeaderHandsOver"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			cmd := exec.Command(exe, "-test.run=^"+c.test+"$", "-test.count=1")

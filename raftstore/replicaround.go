@@ -46,6 +46,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	}
 	r.retryHeld()
 	r.supply.take()
+	r.mendAll()
 	r.letters = r.mail.take(r.letters)
 	for i := range r.letters {
 		if r.halted == nil {
@@ -141,6 +142,7 @@ func (r *replica) giveTicks() {
 	r.supply.ticked(n)
 	r.hard.full = false
 	r.blocked = false
+	r.asideIfDamaged()
 	if r.hushed = r.hushed || r.removed; r.hushed {
 		return
 	}

@@ -182,7 +182,14 @@ func (o *owner) advance() {
 		o.stuck = false
 		o.marks.Flushed = f
 	}
+	o.takeDamage(0)
+	if o.mendLocal() {
+		o.log.RequestFlush()
+		o.shard.awaitFlush(o)
+	}
 }
+
+func (o *owner) lookAt() (now int64, alone bool) { return 0, true }
 
 // takeUp takes up the finished task and confirmed flushes. It returns false when the log is not to be used any
 // more.

@@ -24,6 +24,7 @@ type member interface {
 	tick(n int) bool                         // after it; false if no more ticks matter
 	onHalt()                                 // the group turned read-only
 	shrink()                                 // gives idle memory back
+	lookAt() (now int64, alone bool)         // the time, and that there is no other replica to get something from
 	wrapSnapshot(src Source) Source          // what is written as a snapshot; WriteTo runs on a worker
 	maySnapshot() bool                       // a snapshot may be begun: none is arriving
 	snapshotOver()                           // it is committed, or given up
@@ -49,6 +50,8 @@ type seat struct {
 	// guarded by mu
 	status Status // without Store and Inbox
 	ended  taskEnd
+	hurts  []hurt
+	scrub  seatScrub
 
 	// owned by the shard goroutine
 	pending  []proposal // taken from the inbox, not answered, oldest at next
@@ -76,6 +79,7 @@ type seat struct {
 	idle     int  // ticks without work
 	snap     snapshotState
 	releases releases
+	mends    mends
 	noted    segment.Position // up to there the log is to be flushed, besides its entries
 	noting   bool             // as of the last time that the log was asked, it is not
 }
@@ -140,7 +144,10 @@ func (o *seat) take(p proposal) error {
 func (o *seat) OpenBody(c segment.Commit) (BodyReader, error) {
 	r, err := o.log.OpenBody(c)
 	if err != nil {
-		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(o.id), c.Ref, err)
+		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(o.id), c.Ref, o.readDamage(c, err))
+	}
+	if c.Large {
+		return watchedBody{r, o}, nil
 	}
 	return r, nil
 }
@@ -149,7 +156,12 @@ func (o *seat) OpenBody(c segment.Commit) (BodyReader, error) {
 func (o *seat) Status() Status {
 	o.mu.Lock()
 	st := o.status
+	scrub := o.scrub
 	o.mu.Unlock()
+	st.Damage.Scrubbed, st.Damage.Passes, st.Damage.SincePass = scrub.bytes, scrub.done, -1
+	if scrub.done > 0 {
+		st.Damage.SincePass = o.host.scrub.since(scrub.ended)
+	}
 	st.Inbox = o.in.waiting()
 	st.Store = o.log.Stats()
 	return st
@@ -174,6 +186,12 @@ func (o *seat) publish() {
 	o.status.Marks = o.marks
 	o.status.First = o.log.First()
 	o.status.ReadOnly = o.halted
+	was := o.status.Damaged
+	o.status.Damage, o.status.Damaged = o.damage(o.as.lookAt())
+	if err := o.status.Damaged; err != nil && was == nil && !o.mends.failed {
+		o.mends.failed = true
+		o.host.o.Event(Event{Kind: DamageStays, Group: o.id, Err: err})
+	}
 	switch {
 	case o.halted != nil:
 	case o.short != nil:

@@ -67,6 +67,16 @@ func (s *supply) answer(f *fetched) {
 			ended(err)
 		}
 	}
+	for i, w := range f.damaged {
+		if d, ok := damageOf(w.Body, f.why[i]); ok {
+			if d.Commit = w.Body; w.Loose && !w.Body.Large {
+				d.Commit = segment.Commit{}
+			} else if !w.Loose {
+				d.Index = w.Index
+			}
+			r.hurt(d)
+		}
+	}
 	for i := range f.damaged {
 		if r.names(&f.damaged[i]) {
 			s.stepAside()

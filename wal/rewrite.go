@@ -38,8 +38,8 @@ func (l *Log) MarkDamaged(ref segment.BodyRef) bool {
 	return true
 }
 
-// Replace puts a finished file of NewBody in the place of the damaged one, which is moved to quarantine. The file is the
-// log's then, or removed if the body is not needed any more. It is flushed; its name is with the next flush that is
+// Replace puts a finished file of NewBody in the place of the damaged one, which is moved to quarantine. The file is
+// the log's then, or removed if the body is not needed any more. It is flushed; its name is with the next flush that is
 // asked for. After an error the log is poisoned. Owner only.
 func (l *Log) Replace(f *BodyFile) error {
 	if err := l.failure(); err != nil {

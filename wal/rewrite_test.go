@@ -26,7 +26,7 @@ func TestRewrite(t *testing.T) {
 			t.Fatalf("entry %d: %d live bodies, there were %d", i, now.LiveBodies, before.LiveBodies)
 		}
 		list, _ := scrubAll(t, l.log, 1<<20)
-		if len(list) != 1 || list[0].Needed {
+		if len(list) != 1 || list[0].Needed && list[0].Kind != DamagedFraming { // the open segment is not left yet
 			t.Fatalf("entry %d: %+v", i, list)
 		}
 		must(t, l.grow(25, 60))
