@@ -1,15 +1,17 @@
 package history
 
 import (
+	"flag"
+	"os"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
 
-// judge checks lines.
-func judge(lines []Line) *Report {
-	c := New(Options{LinearMax: 40, LinearTime: time.Second})
+// judge checks lines; linear is up to how many operations one order of them is looked for.
+func judge(lines []Line, linear int) *Report {
+	c := New(Options{LinearMax: linear, LinearTime: time.Second})
 	for i := range lines {
 		c.Add(&lines[i])
 	}
@@ -29,7 +31,7 @@ func TestLegalHistoriesPass(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				w := newWorld(rt, s)
 				w.run(rapid.IntRange(5, 120).Draw(rt, "steps"))
-				if r := judge(w.lines); !r.OK() {
+				if r := judge(w.lines, 30); !r.OK() {
 					rt.Fatal(w.tell(r))
 				}
 			})
@@ -48,4 +50,19 @@ func (w *world) tell(r *Report) string {
 		text += w.lines[i].String() + "\n"
 	}
 	return text
+}
+
+// TestMain lets WEIDA_RUNS say how many random histories each test plays. What the command line says wins.
+func TestMain(m *testing.M) {
+	set := map[string]string{"rapid.checks": "60"}
+	if n := os.Getenv("WEIDA_RUNS"); n != "" {
+		set["rapid.checks"] = n
+	}
+	for name, value := range set {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	flag.Parse()
+	os.Exit(m.Run())
 }

@@ -176,41 +176,40 @@ func (c *Checker) held(g *group, m *message) {
 		return
 	}
 	for _, at := range []DumpAt{AtStop, AtKill, AtPowerCut} {
-		want := m.written
-		if at == AtPowerCut {
-			want = m.flushed
-		}
-		var on []*dump
-		looked := 0
+		on, looked := 0, 0
 		for _, d := range g.dumps {
-			if d.At != at || d.taken < m.answered {
-				continue
-			}
-			if looked++; d.holds(m, g.queue) {
-				on = append(on, d)
+			if d.At == at && d.taken >= m.answered {
+				looked++
+				if d.holds(m, g.queue) {
+					on++
+				}
 			}
 		}
-		if looked == 0 || want.n == 0 {
+		if looked == 0 {
 			continue
 		}
-		c.judged(Held)
-		unseen := max(0, g.queue.replicas-looked)
-		damaged := c.struck(want.since, DiskLost, DiskFault)
+		on += max(0, g.queue.replicas-looked) // those that nobody looked at
+		c.enough(g, m, m.flushed, on+c.struck(m.flushed.since, DiskLost, DiskFault), at, "flushed")
 		if at != AtPowerCut { // what is only written is not there after a power cut
-			damaged = c.struck(want.since, DiskLost, DiskFault, PowerCut)
-			if m.flushed.n > 0 && damaged > 0 {
-				continue // the flushed ones are judged by the looks after power cuts
-			}
-		}
-		if len(on)+unseen+damaged < want.n {
-			shown := m.shown(m.where().mark)
-			for _, d := range g.dumps {
-				shown = append(shown, d.mark)
-			}
-			c.breach(Held, shown, "%v was confirmed on %d, and %d of the %d disks that were looked at (%s) hold it", m,
-				want.n, len(on), looked, at)
+			c.enough(g, m, m.written, on+c.struck(m.written.since, DiskLost, DiskFault, PowerCut), at, "written")
 		}
 	}
+}
+
+// enough judges one axis: on so many disks a message is, or was before they were struck.
+func (c *Checker) enough(g *group, m *message, want proof, on int, at DumpAt, how string) {
+	if want.n == 0 {
+		return
+	}
+	c.judged(Held)
+	if on >= want.n {
+		return
+	}
+	shown := m.shown(m.where().mark)
+	for _, d := range g.dumps {
+		shown = append(shown, d.mark)
+	}
+	c.breach(Held, shown, "%v was confirmed as %s on %d, and %d disks hold it (%s)", m, how, want.n, on, at)
 }
 
 // holds says that a disk has a message, or has had it until it was taken out.
