@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -50,6 +51,7 @@ func newDoctor() *cobra.Command {
 		}
 		return err
 	}
+	cmd.AddCommand(newDoctorBundle())
 	return cmd
 }
 
@@ -74,7 +76,7 @@ func (f doctorFlags) target(cmd *cobra.Command) (t doctor.Target, file *nodeFile
 	switch {
 	case (*f.config == "") == (*f.data == ""):
 		return t, nil, fmt.Errorf("%s looks at a node file or at a directory: say --config FILE or --data DIR, one of them; "+
-			"nothing was looked at", cmd.CommandPath())
+			"nothing was looked at", strings.TrimPrefix(cmd.CommandPath(), "weida "))
 	case *f.config == "":
 		return t, nil, nil
 	}
