@@ -176,7 +176,10 @@ func (s *Store) tidyGroups() error {
 		base, isNew := strings.CutSuffix(e.Name, newSuffix)
 		rest, isGone := strings.CutSuffix(base, goneSuffix)
 		g, ok := parseGroupName(rest)
+		aside, isAside := parseAsideName(e.Name)
 		switch {
+		case isAside && e.Kind == fsync.Directory:
+			s.asides[aside] = true
 		case e.Kind != fsync.Directory || !ok || isNew && isGone:
 			err = s.putAside(dir, e, groupsName)
 		case isNew || isGone:

@@ -21,6 +21,7 @@ type Inspection struct {
 	Identity Identity          // CleanStop: the marker of an orderly stop is there
 	Held     []segment.GroupID // groups that the marker does not speak for
 	Groups   []segment.GroupID // in order
+	Asides   []Aside           // what is left of replicas that were given up
 	Left     []string          // names in groups/ of interrupted creations and deletions, and unknown ones
 }
 
@@ -45,6 +46,8 @@ func InspectStore(fs fsync.FS, dir string) (Inspection, error) {
 	for _, e := range list {
 		if g, ok := parseGroupName(e.Name); ok && e.Kind == fsync.Directory {
 			in.Groups = append(in.Groups, g)
+		} else if a, ok := parseAsideName(e.Name); ok && e.Kind == fsync.Directory {
+			in.Asides = append(in.Asides, a)
 		} else {
 			in.Left = append(in.Left, e.Name)
 		}

@@ -33,6 +33,8 @@ type Store struct {
 	// opened since, or opened and not closed in order.
 	held map[segment.GroupID]bool
 	logs map[segment.GroupID]*Log // nil while it is being opened
+	// asides is what lies aside.
+	asides map[Aside]bool
 }
 
 // OpenStore opens the data directory dir and makes it first if it is absent or empty (see InitStore).
@@ -57,6 +59,8 @@ func OpenStore(fs fsync.FS, dir string, o Options) (*Store, error) {
 		known: make(map[segment.GroupID]bool),
 		held:  make(map[segment.GroupID]bool),
 		logs:  make(map[segment.GroupID]*Log),
+
+		asides: make(map[Aside]bool),
 	}
 	if err := s.open(); err != nil {
 		return nil, joinClose(err, lock)
