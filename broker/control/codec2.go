@@ -225,3 +225,12 @@ func (d *decoder) spots() (list []Spot) {
 func (d *decoder) place() *Place {
 	return &Place{Kind: Kind(d.text()), UID: d.uint(), Generation: d.uint(), Epoch: d.uint(), Want: d.spots()}
 }
+
+func (c *Lost) append(b []byte) []byte {
+	if c.Kind == "" {
+		b = append(b, numberLost)
+	} else {
+		b = appendText(append(b, numberDamaged), string(c.Kind))
+	}
+	return appendText(appendUints(b, c.UID, c.Replica), c.Reason)
+}

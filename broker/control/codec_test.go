@@ -150,7 +150,8 @@ func TestCommandBytes(t *testing.T) {
 		"0207055175657565" + "0702":  {Reached: &Reached{KindQueue, 7, 2}},
 		"020a055175657565" + "0702":  {Stuck: &Stuck{KindQueue, 7, 2}},
 		"0208055175657565" + "0738":  {Gone: &Gone{KindQueue, 7, 56}},
-		"0209" + "0738" + "03426164": {Lost: &Lost{7, 56, "Bad"}},
+		"0209" + "0738" + "03426164": {Lost: &Lost{"", 7, 56, "Bad"}},
+		"020d055175657565" + "0738" + "03426164": {Lost: &Lost{KindQueue, 7, 56, "Bad"}},
 	} {
 		if got := hex.EncodeToString(c.Append(nil)); got != want {
 			t.Errorf("%+v\n got %s\nwant %s", c, got, want)
@@ -166,7 +167,7 @@ func TestStrict(t *testing.T) {
 		"version nought":  "0003055175657565" + "07",
 		"too new for one": "0107055175657565" + "0702",
 		"no number":       "01",
-		"unknown number":  "020d",
+		"unknown number":  "020e",
 		"no nonce":        "020c" + "016602613a00" + "016e" + "0164" + "0302" + "0000",
 		"unknown field":   "02014000000000",
 		"a node in one":   "01011000000000" + "000000",

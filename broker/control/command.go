@@ -70,6 +70,7 @@ const (
 	numberStuck    = 10
 	numberAnew     = 11 // a Place that is
 	numberLife     = 12 // a Register with a nonce
+	numberDamaged  = 13 // a Lost with a kind
 )
 
 // What is present in a mutation.
@@ -121,7 +122,7 @@ func (c Command) Append(dst []byte) []byte {
 		dst = appendText(append(dst, numberGone), string(c.Gone.Kind))
 		return appendUints(dst, c.Gone.UID, c.Gone.Replica)
 	case c.Lost != nil:
-		return appendText(appendUints(append(dst, numberLost), c.Lost.UID, c.Lost.Replica), c.Lost.Reason)
+		return c.Lost.append(dst)
 	default:
 		dst = appendUints(appendText(append(dst, numberRemove), string(c.Remove.Kind)), c.Remove.UID)
 		if c.rules() >= 2 {
@@ -233,6 +234,11 @@ func (d *decoder) command(c *Command, n byte) bool {
 		c.Gone = &Gone{Kind: Kind(d.text()), UID: d.uint(), Replica: d.uint()}
 	case numberLost:
 		c.Lost = &Lost{UID: d.uint(), Replica: d.uint(), Reason: d.text()}
+	case numberDamaged:
+		c.Lost = &Lost{Kind: Kind(d.text()), UID: d.uint(), Replica: d.uint(), Reason: d.text()}
+		if c.Lost.Kind == "" {
+			d.fail("a lost replica without a kind")
+		}
 	default:
 		return false
 	}

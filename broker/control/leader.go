@@ -42,6 +42,7 @@ func (r *LeaderReconciler) Applied(c Command, res Result) {
 		return
 	}
 	cluster := c.Found != nil || c.Stuck != nil && c.Stuck.Kind == KindCluster ||
+		c.Lost != nil && c.Lost.Kind == KindCluster ||
 		c.Reached != nil && c.Reached.Kind == KindCluster ||
 		c.Place != nil && c.Place.Kind == KindCluster || c.Observe != nil && c.Observe.Kind == KindCluster
 	switch {

@@ -186,7 +186,7 @@ func (r *NodeReconciler) queue(t *task, q *Queue, s *State) outcome {
 func (r *NodeReconciler) ensure(t *task, q Queue, row *Replica, s *State) outcome {
 	done, err := r.rt.Ensure(q)
 	if err != nil {
-		return r.trouble(t, &q, row, err)
+		return r.trouble(t, &q, row, err, s)
 	}
 	if !done {
 		return outcome{wait: r.o.Poll}
@@ -198,7 +198,7 @@ func (r *NodeReconciler) ensure(t *task, q Queue, row *Replica, s *State) outcom
 	g, err := r.rt.Group(q)
 	switch {
 	case err != nil:
-		return r.trouble(t, &q, row, err)
+		return r.trouble(t, &q, row, err, s)
 	case !g.Serves, s.lostData(&q.Status) != nil:
 		// Whoever serves does the rest, and is told when that is this one. What is lost is the control leader's to say.
 		t.fails, t.since = 0, 0
@@ -219,15 +219,21 @@ func (r *NodeReconciler) ensure(t *task, q Queue, row *Replica, s *State) outcom
 	return r.report(t, &q, s, &g)
 }
 
-// trouble shows an error of the runtime. What is wrong with a replica that others do without is not the queue's.
-func (r *NodeReconciler) trouble(t *task, q *Queue, row *Replica, err error) outcome {
+// trouble shows an error of the runtime. What is wrong with a replica that others do without is not the queue's: it is
+// given up, if the others are enough.
+func (r *NodeReconciler) trouble(t *task, q *Queue, row *Replica, err error, s *State) outcome {
 	var why *Trouble
 	if errors.As(err, &why) && why.Lost && !row.Owner {
 		reason := clip(why.Reason, wordMax)
 		if flaw(reason, 1, wordMax) != "" {
 			reason = "Lost"
 		}
-		return outcome{command: &Command{Lost: &Lost{q.Metadata.UID, row.Replica, reason}}}
+		c := &Lost{KindQueue, q.Metadata.UID, row.Replica, reason}
+		_, too := s.withoutLost(c, q.Status.Step, q.Status.Placement)
+		if too == nil {
+			return outcome{command: &Command{Lost: c}}
+		}
+		err = &Trouble{Reason: reason, Message: too.Message + ": " + why.Message}
 	}
 	out := outcome{wait: r.failed(t)}
 	if !row.Owner && !row.Lead {

@@ -174,35 +174,6 @@ func (s *State) gone(c *Gone) Result {
 	return o.result(true, nil)
 }
 
-// lost notes that a replica will not come back.
-func (s *State) lost(c *Lost) Result {
-	o := s.findUID(KindQueue, c.UID)
-	if o.meta == nil {
-		return Result{Err: gone(KindQueue, c.UID)}
-	}
-	at := slices.IndexFunc(o.status.Placement, func(r Replica) bool { return r.Replica == c.Replica })
-	refuse := func(r Reason, text string) Result {
-		return o.result(false, &Error{
-			Reason: r, Kind: KindQueue, Name: o.meta.Name, Now: o.meta.ResourceVersion, Message: text,
-		})
-	}
-	switch {
-	case at < 0:
-		return refuse(Conflict, fmt.Sprintf("it has no replica %d", c.Replica))
-	case o.status.Placement[at].Owner:
-		return refuse(Invalid, "it has an owner alone: nothing can take the place of its messages")
-	case flaw(c.Reason, 1, wordMax) != "":
-		return refuse(Invalid, "the reason "+flaw(c.Reason, 1, wordMax))
-	case o.status.Placement[at].Lost != "":
-		return o.result(false, nil)
-	}
-	rows := slices.Clone(o.status.Placement)
-	rows[at].Lost = c.Reason
-	s.setRows(o, rows)
-	s.moved(o)
-	return o.result(true, nil)
-}
-
 // markMade notes which replicas were seen to hold the log. It changes a copy, if anything.
 func markMade(rows []Replica, made []uint64) []Replica {
 	for i := range rows {

@@ -111,9 +111,11 @@ type Gone struct {
 	Replica uint64
 }
 
-// Lost says that a replica can never be opened again: another one has to take its place.
+// Lost says that a replica can never be opened again: another one has to take its place. It is refused where the
+// voters that are left would be no majority: then nothing could take its place, and its files may be all there is.
 type Lost struct {
-	UID     uint64
+	Kind    Kind   // Queue or Cluster; "" is a queue's as it was said before there was such a bound
+	UID     uint64 // 0 of Cluster
 	Replica uint64
 	Reason  string
 }

@@ -7,9 +7,10 @@ import (
 )
 
 // This file is the policy of placement: where a queue is to be, as a consequence of the registry and
-// of which nodes can be reached. A replica stays where it is as long as it may; a new one goes to the least
-// loaded node that has none of the queue, which is the one with the fewest replicas, then the fewest to lead,
-// then the smallest number. Pins come first. Replicas are not moved to even out their number.
+// of which nodes can be reached. A replica stays where it is as long as it may; one that takes the place of a
+// damaged one is made on the same disk; any other goes to the least loaded node that has none of the queue,
+// which is the one with the fewest replicas, then the fewest to lead, then the smallest number. Pins come first.
+// Replicas are not moved to even out their number.
 
 // anywhere takes every node to be reachable.
 func anywhere(uint64) bool { return true }
@@ -38,6 +39,9 @@ func (s *State) wanted(q *Queue, reach func(uint64) bool) ([]Spot, *Condition) {
 		if takes(s.nodeOf(r.Number)) {
 			add(r.Number)
 		}
+	}
+	for _, number := range s.rebuilt(rows, reach) {
+		add(number)
 	}
 	if p := s.nodeNamed(q.Spec.Placement.PreferredLeader); p != nil && takes(p) && len(rows) == 0 {
 		add(p.Number())
@@ -114,6 +118,17 @@ func (s *State) staying(rows []Replica, reach func(uint64) bool) []Replica {
 		return cmp.Or(cmp.Compare(rank(a.Learner), rank(b.Learner)),
 			cmp.Compare(rank(!reach(a.Number)), rank(!reach(b.Number))), cmp.Compare(rank(!a.Lead), rank(!b.Lead)))
 	})
+	return list
+}
+
+// rebuilt are the nodes that have a lost replica, and its disk: another one is made where it was.
+func (s *State) rebuilt(rows []Replica, reach func(uint64) bool) (list []uint64) {
+	for _, r := range rows {
+		n := s.nodeOf(r.Number)
+		if r.Lost != "" && n != nil && takes(n) && n.Status.Disk == r.Disk && reach(r.Number) {
+			list = append(list, r.Number)
+		}
+	}
 	return list
 }
 

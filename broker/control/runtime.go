@@ -46,7 +46,8 @@ type NodeRuntime interface {
 	Reconfigure(q Queue, members []Replica) error
 	// Transfer asks the group that this replica leads to be led by another one.
 	Transfer(q Queue, to Replica) error
-	// SetAside closes a replica that is Lost and moves its data aside, so that another one can be made on this node.
+	// SetAside closes a replica that is Lost and sets its data aside, as it is, so that another one can be made on this
+	// node; nothing of it is removed. Where it was done before, also in another life, what is here is the other one's.
 	SetAside(q Queue, r Replica) (done bool, err error)
 	// StopAdmission refuses messages from now on, typed, and goes on delivering. Called before Ensure
 	// when a deletion stands, so the group need not be open.
@@ -56,9 +57,9 @@ type NodeRuntime interface {
 	// Disconnect ends every stream of the queue, typed, admission included, and puts back what is
 	// unsettled. Done as well if the group is not open.
 	Disconnect(q Queue) (done bool, left Drain, err error)
-	// Destroy closes this node's replica of the group and takes its data away, which lies aside if it is Lost. An Ensure
-	// that is under way ends first. What is not here is done. Only a replica that a committed entry gave up gets here:
-	// of a queue whose Status.Destroying is committed, or a retired one.
+	// Destroy closes this node's replica of the group and takes its data away; that of one that is Lost is set aside, and
+	// stays there. An Ensure that is under way ends first. What is not here is done. Only a replica that a committed
+	// entry gave up gets here: of a queue whose Status.Destroying is committed, or a retired one.
 	Destroy(group uint64, r Replica) (done bool, err error)
 	// Propose proposes an entry of the control log, wherever that is led. On nil exactly one of Reconciler.Applied and
 	// Reconciler.Dropped follows; an error means that there will be no entry.

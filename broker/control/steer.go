@@ -113,9 +113,19 @@ func (r *NodeReconciler) changing(t *task, q *Queue, out outcome) outcome {
 	}
 	if long, _ := r.lasted(t); long {
 		out.status = q.Status.with(q.Status.Phase, Condition{CondPlacement, "Changing", fmt.Sprintf(
-			"its replicas are being changed (%s); it serves meanwhile", q.Status.Step)})
+			"its replicas are being changed (%s%s); it serves meanwhile", q.Status.Step, lostOnes(q.Status.Placement))})
 	}
 	return out
+}
+
+// lostOnes says which replicas are lost and why, "" if none are.
+func lostOnes(rows []Replica) (text string) {
+	for i := range rows {
+		if r := &rows[i]; r.Lost != "" {
+			text += fmt.Sprintf(", in place of replica %d, which is lost: %s", r.Replica, r.Lost)
+		}
+	}
+	return clip(text, messageMax/2)
 }
 
 // configured says whether a configuration is the one that is wanted.

@@ -82,7 +82,7 @@ func (w *wild) draw(t *rapid.T) Command {
 		}
 		return Command{Gone: &Gone{KindQueue, uid, replica}}
 	case "lost":
-		return Command{Lost: &Lost{uid, replica, "Poisoned"}}
+		return Command{Lost: &Lost{KindQueue, uid, replica, "Poisoned"}}
 	case "remove":
 		if q == nil || drawSmall(t, 1) == 0 {
 			nodes := w.s.Nodes()
