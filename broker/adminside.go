@@ -156,7 +156,13 @@ func (n *Node) admitted(c control.Queue) bool {
 		return true // as far as this node can tell: it is elsewhere
 	}
 	q := n.serving(c)
-	return q != nil && q.serves.Load()
+	if q == nil || c.Status.ObservedGeneration == 0 {
+		return false
+	}
+	if c.Metadata.DeletionTimestamp == 0 {
+		q.admit() // as it is for who comes to use it, also before the reconciler comes by again
+	}
+	return q.serves.Load()
 }
 
 // Try implements admin.Node.

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ type controller struct {
 // job is what is under way, or was last, for one queue.
 type job struct {
 	running bool
-	err     error // of the last run, until it is told
-	gone    bool  // the group's directory is away
+	err     error           // of the last run, until it is told
+	gone    map[uint64]bool // replicas whose directory is away, until it is told
 }
 
 func newController(n *Node) *controller {
@@ -123,7 +124,10 @@ func (c *controller) Ensure(k control.Queue) (bool, error) {
 		return false, nil
 	}
 	q := c.node.serving(k)
-	if q == nil || q.owned != row.Owner {
+	if left := c.node.unset(uid, k.Status.Placement); len(left) > 0 {
+		return false, fmt.Errorf("what is left of replica %d is to be set aside first", left[0].Replica)
+	}
+	if q == nil || q.owned != row.Owner || q.replica != row.Replica {
 		return false, c.do(uid, func() error {
 			if q != nil {
 				c.node.close(q)
@@ -178,10 +182,10 @@ func (c *controller) Disconnect(k control.Queue) (bool, control.Drain, error) {
 }
 
 // Destroy implements control.NodeRuntime.
-func (c *controller) Destroy(group uint64, _ control.Replica) (bool, error) {
+func (c *controller) Destroy(group uint64, r control.Replica) (bool, error) {
 	c.mu.Lock()
 	j := c.jobs[group]
-	done := j != nil && j.gone
+	done := j != nil && !j.running && j.gone[r.Replica]
 	if done {
 		delete(c.jobs, group)
 	}
@@ -190,11 +194,11 @@ func (c *controller) Destroy(group uint64, _ control.Replica) (bool, error) {
 		return true, nil
 	}
 	err := c.do(group, func() error {
-		if err := c.node.destroy(group); err != nil {
+		if err := c.node.destroy(group, r); err != nil {
 			return err
 		}
 		c.mu.Lock()
-		c.jobs[group].gone = true
+		c.jobs[group].gone = map[uint64]bool{r.Replica: true}
 		c.mu.Unlock()
 		return nil
 	})

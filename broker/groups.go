@@ -2,7 +2,6 @@ package broker
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"weida/broker/control"
@@ -19,6 +18,11 @@ func (c *controller) Group(k control.Queue) (control.Group, error) {
 	q := c.node.serving(k)
 	if q == nil {
 		return control.Group{}, errors.New("the queue is not open here")
+	}
+	if row := c.node.row(&k); row != nil {
+		if why := q.why(); why != nil {
+			return control.Group{}, c.node.lost(&k, row, why)
+		}
 	}
 	g := groupOf(q.group.Status())
 	g.Serves = g.Serves && q.leadership().reign != nil
@@ -87,16 +91,6 @@ func pending(err error) error {
 		return nil
 	}
 	return err
-}
-
-// SetAside implements control.NodeRuntime. Who moves the data is an operator, for now; where there is none it is done.
-func (c *controller) SetAside(k control.Queue, r control.Replica) (bool, error) {
-	if here, err := c.node.store.HasLog(raftstore.GroupID(k.Metadata.UID)); err != nil || !here {
-		return err == nil, err
-	}
-	return false, fmt.Errorf("replica %d of queue %q is lost on this node, and what is left of its data keeps another "+
-		"one from being made here; nothing was removed, and the queue goes on with its other replicas; pin the queue "+
-		"to other nodes, or stop this node and move its groups/%d away", r.Replica, k.Metadata.Name, k.Metadata.UID)
 }
 
 // Reachable implements control.LeaderRuntime.

@@ -45,6 +45,8 @@ const (
 	reattachGrace = 10 * time.Second
 	// againAfter is how long what had no room in a queue's log waits for another try, if nothing else is written.
 	againAfter = time.Second
+	// asideRest is how long after one replica of a queue the next one is set aside on the same node.
+	asideRest = 10 * time.Minute
 	// stopPatience is how long a node that stops waits for answers to be given and read.
 	stopPatience = 5 * time.Second
 	// stopLinger is how long a session waits for its client to leave once everything is answered.

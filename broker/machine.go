@@ -236,6 +236,7 @@ func (q *nodeQueue) Halted(err error) {
 		q.depose(l.reign, &raftstore.NotLeaderError{Group: q.id, Term: l.term}, true)
 	}
 	q.wakeRoom()
+	q.changed(uint64(q.id))
 }
 
 // giveUp answers, once the group has halted, what is applied and waits for a flush. An entry may have been

@@ -85,6 +85,7 @@ type Node struct {
 	quiet       quiet
 	counters    counters
 	displaced   displaced
+	damages     damages
 
 	sessions atomic.Uint64   // the last session number given out, above all of earlier lives
 	work     context.Context // ends when the node takes no more work

@@ -20,7 +20,8 @@ type nodeQueue struct {
 	name    string
 	id      raftstore.GroupID
 	log     *slog.Logger
-	owned   bool // has an owner and no group
+	replica uint64 // this node's, as placed
+	owned   bool   // has an owner and no group
 	group   raftstore.Group
 	tags    atomic.Uint64
 	changed func(uid uint64) // tells the reconciler; must not block
@@ -228,6 +229,13 @@ func (q *nodeQueue) ask(ctx context.Context, c queue.Command) (queue.Effect, *wi
 	case <-ctx.Done():
 		return queue.Effect{}, stopping()
 	}
+}
+
+// why is why it takes no messages, nil if it does.
+func (q *nodeQueue) why() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.trouble
 }
 
 // read gives the state to f, which must be quick and keep nothing of it but a View.

@@ -22,14 +22,16 @@ func (n *Node) openQueues() {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for _, q := range n.registry.queues() {
-		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) {
-			continue // what is left of it goes, or is elsewhere
+		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) || len(n.unset(q.Metadata.UID, q.Status.Placement)) > 0 {
+			continue // what is left of it goes, or is set aside first, or is elsewhere
 		}
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()
 			open, err := n.openQueue(q)
+			var told *control.Trouble
 			switch {
+			case errors.As(err, &told):
 			case err != nil:
 				n.c.Log.Error("queue not opened", "queue", q.Metadata.Name, "err", err)
 			case q.Status.ObservedGeneration > 0:
@@ -58,8 +60,20 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 	if row == nil {
 		return nil, errors.New("no replica of the queue is placed on this node and disk")
 	}
-	q := newNodeQueue(name, raftstore.GroupID(c.Metadata.UID), c.Spec, n.c.Log, n.registry.wake)
-	q.owned = row.Owner
+	q, err := n.openRow(&c, row)
+	if err != nil {
+		return nil, n.lost(&c, row, err)
+	}
+	n.queuesMu.Lock()
+	n.queues[name] = q
+	n.queuesMu.Unlock()
+	return q, nil
+}
+
+// openRow opens a replica of a queue.
+func (n *Node) openRow(c *control.Queue, row *control.Replica) (*nodeQueue, error) {
+	q := newNodeQueue(c.Metadata.Name, raftstore.GroupID(c.Metadata.UID), c.Spec, n.c.Log, n.registry.wake)
+	q.owned, q.replica = row.Owner, row.Replica
 	q.closed.Store(c.Metadata.DeletionTimestamp != 0)
 	var err error
 	if row.Owner {
@@ -68,14 +82,11 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 			Dissolved: true, // the registry says that its group is over
 		})
 	} else {
-		err = n.openReplica(q, &c, row)
+		err = n.openReplica(q, c, row)
 	}
 	if errors.Is(err, raftstore.ErrNoSuchGroup) {
-		return nil, &control.Trouble{
-			Reason: "Missing", Lost: !row.Owner,
-			Message: fmt.Sprintf("the directory %s is missing, though the queue was made here; nothing was made or changed; "+
-				"restore it, or delete the queue: %v", filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(q.id))), err),
-		}
+		err = fmt.Errorf("the directory %s is missing, though the queue was made here; nothing was made or changed: %w",
+			filepath.Join(n.c.Dir, "groups", fmt.Sprint(uint64(q.id))), err)
 	}
 	if err != nil {
 		return nil, err
@@ -84,9 +95,6 @@ func (n *Node) openQueue(c control.Queue) (*nodeQueue, error) {
 		q.group.Stop()
 		return nil, err
 	}
-	n.queuesMu.Lock()
-	n.queues[name] = q
-	n.queuesMu.Unlock()
 	return q, nil
 }
 
@@ -140,17 +148,13 @@ func (n *Node) close(q *nodeQueue) {
 	}
 }
 
-// destroy closes this node's replica of a group and takes its directory away; a committed entry has given it up.
-func (n *Node) destroy(group uint64) error {
-	n.queuesMu.RLock()
-	var open *nodeQueue
-	for _, q := range n.queues {
-		if uint64(q.id) == group {
-			open = q
-		}
+// destroy closes this node's replica of a group and takes its directory away; a committed entry has given it up. Of
+// one that is lost, what is left lies aside and stays.
+func (n *Node) destroy(group uint64, r control.Replica) error {
+	if err := n.setAside(group); err != nil || r.Lost != "" {
+		return err
 	}
-	n.queuesMu.RUnlock()
-	if open != nil {
+	if open := n.open(group); open != nil {
 		n.close(open)
 	}
 	return n.store.RemoveLog(raftstore.GroupID(group))

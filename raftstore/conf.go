@@ -263,7 +263,8 @@ func parseMembers(b []byte) ([]Member, error) {
 	return list, checkMembers(list)
 }
 
-// checkMembers refuses what no configuration may be, whatever was before (T-36, T-37).
+// checkMembers refuses what no configuration may be, whatever was before (T-36, T-37). A node has one replica; beside
+// one that it has lost, which votes until it is replaced, another one may learn there.
 func checkMembers(list []Member) error {
 	voters := 0
 	for i, m := range list {
@@ -271,7 +272,7 @@ func checkMembers(list []Member) error {
 			return fmt.Errorf("%w: replica %d on node %d is none", errMembers, uint64(m.Replica), uint64(m.Node))
 		}
 		for _, o := range list[:i] {
-			if o.Replica == m.Replica || o.Node == m.Node {
+			if o.Replica == m.Replica || o.Node == m.Node && o.Learner == m.Learner {
 				return fmt.Errorf("%w: replica %d on node %d stands beside replica %d on node %d", errMembers,
 					uint64(m.Replica), uint64(m.Node), uint64(o.Replica), uint64(o.Node))
 			}

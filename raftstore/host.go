@@ -3,6 +3,8 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -24,7 +26,8 @@ type Host struct {
 	started      bool
 	stopping     bool
 	snapshotting bool // a group holds the node's one place for a snapshot
-	closeErr     error
+	// closeErrs are of logs that could not be closed in order and were not opened again.
+	closeErrs map[GroupID]error
 
 	stop chan struct{} // ends the shards and the ticker
 	done sync.WaitGroup
@@ -114,7 +117,11 @@ func (h *Host) Stop() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.closeErr
+	var errs []error
+	for _, g := range slices.Sorted(maps.Keys(h.closeErrs)) {
+		errs = append(errs, h.closeErrs[g])
+	}
+	return errors.Join(errs...)
 }
 
 // reserve takes a group's place before it is opened.
@@ -128,6 +135,7 @@ func (h *Host) reserve(g GroupID) error {
 		return ErrOpen
 	}
 	h.groups[g] = nil
+	delete(h.closeErrs, g) // what its log is worth is seen now
 	return nil
 }
 
@@ -150,7 +158,10 @@ func (h *Host) forget(g GroupID, closeErr error) {
 	defer h.mu.Unlock()
 	delete(h.groups, g)
 	if closeErr != nil {
-		h.closeErr = errors.Join(h.closeErr, fmt.Errorf("raftstore: close group %d: %w", uint64(g), closeErr))
+		if h.closeErrs == nil {
+			h.closeErrs = make(map[GroupID]error)
+		}
+		h.closeErrs[g] = fmt.Errorf("raftstore: close group %d: %w", uint64(g), closeErr)
 	}
 }
 

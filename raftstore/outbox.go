@@ -71,7 +71,7 @@ func (r *replica) post(m *raftpb.Message) {
 		return
 	}
 	to, ok := r.nodeOf(ReplicaID(m.GetTo()))
-	if !ok || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
+	if !ok || to == r.host.o.Node || r.commitOnly(m) || r.mute && m.GetType() == raftpb.MsgHeartbeatResp {
 		return
 	}
 	switch {
@@ -84,7 +84,11 @@ func (r *replica) post(m *raftpb.Message) {
 	}
 }
 
+// send sends to another node; on this one there is nobody else, whatever the configuration says of a replica before it.
 func (r *replica) send(to NodeID, data func(dst []byte) []byte) {
+	if to == r.host.o.Node {
+		return
+	}
 	o := &r.shard.out
 	g := o.to(to)
 	g.raft = append(g.raft, Frame{Group: r.id, Data: o.add(data)})

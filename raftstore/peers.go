@@ -96,21 +96,26 @@ func (r *replica) placed(id ReplicaID, from NodeID) bool {
 	return true
 }
 
-// others calls fn for the node of every other member, in the order of the replicas, and for those of a change that is
-// in the log.
+// others calls fn for every other node that has a member, in the order of the replicas, and for those of a change that
+// is in the log; once each.
 func (r *replica) others(fn func(NodeID)) {
-	for _, m := range r.conf.members {
-		if m.Replica != r.rid {
+	known := r.conf.members
+	for i, m := range known {
+		if m.Replica != r.rid && m.Node != r.host.o.Node && !hasNode(known[:i], m.Node) {
 			fn(m.Node)
 		}
 	}
 	for _, c := range r.changes {
-		for _, m := range c.members {
-			if _, ok := r.conf.find(m.Replica); !ok && m.Replica != r.rid {
+		for i, m := range c.members {
+			if m.Node != r.host.o.Node && !hasNode(known, m.Node) && !hasNode(c.members[:i], m.Node) {
 				fn(m.Node)
 			}
 		}
 	}
+}
+
+func hasNode(list []Member, n NodeID) bool {
+	return slices.ContainsFunc(list, func(m Member) bool { return m.Node == n })
 }
 
 // unreachable tells raft that a node could not be reached: what was sent there may be lost.
@@ -137,6 +142,7 @@ func (r *replica) heldBy() (held [MaxVoters]Index) {
 		return held
 	}
 	var match [2*MaxVoters + 1]Index
+	var on [len(match)]NodeID
 	n := 0
 	last := r.log.Last().Index
 	r.progress(func(id ReplicaID, pr *tracker.Progress) {
@@ -152,8 +158,12 @@ func (r *replica) heldBy() (held [MaxVoters]Index) {
 			return
 		}
 		if epoch, up := r.host.epochOf(m.Node); off.incarnation || up && epoch == one.acked {
-			match[n] = Index(pr.Match)
-			n++
+			k := slices.Index(on[:n], m.Node) // while one takes the other's place there
+			if k < 0 {
+				k = n
+				n++
+			}
+			on[k], match[k] = m.Node, max(match[k], Index(pr.Match))
 		}
 	})
 	slices.Sort(match[:n])

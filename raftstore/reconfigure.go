@@ -230,8 +230,8 @@ func (r *replica) takeKnown(l *letter) {
 	r.mute = false
 }
 
-// successor is the other voter of the configuration, or of that to come, that has most of those whose disks do best and
-// whose nodes are up; 0 if there is none.
+// successor is the other voter of the configuration, or of that to come, that has most of those who answer, whose disks
+// do best and whose nodes are up; 0 if there is none.
 func (r *replica) successor() ReplicaID {
 	best, _ := r.heir(func(*tracker.Progress) bool { return true })
 	return best
@@ -239,7 +239,7 @@ func (r *replica) successor() ReplicaID {
 
 // heir is the successor among those that may, and what ails its disk.
 func (r *replica) heir(may func(*tracker.Progress) bool) (best ReplicaID, disk DiskState) {
-	most := Index(0)
+	most, answers := Index(0), false
 	r.progress(func(id ReplicaID, pr *tracker.Progress) {
 		m, ok := r.conf.find(id)
 		if !ok || id == r.rid || !slices.Contains(r.conf.state.Voters, id) || !may(pr) {
@@ -248,9 +248,14 @@ func (r *replica) heir(may func(*tracker.Progress) bool) (best ReplicaID, disk D
 		if _, up := r.host.epochOf(m.Node); !up {
 			return
 		}
-		d := r.host.DiskOf(m.Node)
-		if best == 0 || d < disk || d == disk && Index(pr.Match) > most {
-			best, disk, most = id, d, Index(pr.Match)
+		one, d := r.peers.of(id), r.host.DiskOf(m.Node)
+		lately := one.heard >= 0 && r.now-one.heard <= int64(r.host.o.ElectionTicks)
+		better := lately && !answers
+		if lately == answers {
+			better = d < disk || d == disk && Index(pr.Match) > most
+		}
+		if best == 0 || better {
+			best, disk, most, answers = id, d, Index(pr.Match), lately
 		}
 	})
 	return best, disk

@@ -110,20 +110,19 @@ func (r *replica) names(w *want) (yes bool) {
 }
 
 // replicaOn is the other member on a node.
-func (r *replica) replicaOn(n NodeID) (ReplicaID, bool) {
-	for _, m := range r.conf.members {
-		if m.Node == n && m.Replica != r.rid {
-			return m.Replica, true
-		}
-	}
-	for _, c := range r.changes {
-		for _, m := range c.members {
+func (r *replica) replicaOn(n NodeID) (id ReplicaID, ok bool) {
+	look := func(list []Member) {
+		for _, m := range list {
 			if m.Node == n && m.Replica != r.rid {
-				return m.Replica, true
+				id = max(id, m.Replica)
 			}
 		}
 	}
-	return 0, false
+	look(r.conf.members)
+	for _, c := range r.changes {
+		look(c.members)
+	}
+	return id, id != 0
 }
 
 // damaged reports whether an error says that what should be on this disk is something else.

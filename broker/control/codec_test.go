@@ -147,10 +147,10 @@ func TestCommandBytes(t *testing.T) {
 		"0206055175657565" + "070102" + "02" + "010001" + "020100": {
 			Place: &Place{KindQueue, 7, 1, 2, []Spot{{1, false, true}, {2, true, false}}, false},
 		},
-		"0207055175657565" + "0702":  {Reached: &Reached{KindQueue, 7, 2}},
-		"020a055175657565" + "0702":  {Stuck: &Stuck{KindQueue, 7, 2}},
-		"0208055175657565" + "0738":  {Gone: &Gone{KindQueue, 7, 56}},
-		"0209" + "0738" + "03426164": {Lost: &Lost{"", 7, 56, "Bad"}},
+		"0207055175657565" + "0702":              {Reached: &Reached{KindQueue, 7, 2}},
+		"020a055175657565" + "0702":              {Stuck: &Stuck{KindQueue, 7, 2}},
+		"0208055175657565" + "0738":              {Gone: &Gone{KindQueue, 7, 56}},
+		"0209" + "0738" + "03426164":             {Lost: &Lost{"", 7, 56, "Bad"}},
 		"020d055175657565" + "0738" + "03426164": {Lost: &Lost{KindQueue, 7, 56, "Bad"}},
 	} {
 		if got := hex.EncodeToString(c.Append(nil)); got != want {

@@ -10,7 +10,8 @@ import (
 func TestLostKeepsAMajority(t *testing.T) {
 	r := newRegistry(t)
 	n := r.nodes(4)
-	uid := r.must(r.mutate(Mutation{Verb: Create, Kind: KindQueue, Name: "a", Queue: &QueueSpec{Replicas: 3}})).Metadata.UID
+	three := &QueueSpec{Replicas: 3}
+	uid := r.must(r.mutate(Mutation{Verb: Create, Kind: KindQueue, Name: "a", Queue: three})).Metadata.UID
 	rows := r.must(r.place(uid, n[0], n[1], n[2])).Status.Placement
 	lose := func(i int) Result {
 		return r.do(Command{Lost: &Lost{KindQueue, uid, rows[i].Replica, "Corrupt"}})
@@ -36,7 +37,8 @@ func TestLostKeepsAMajority(t *testing.T) {
 func TestLostInASwitching(t *testing.T) {
 	r := newRegistry(t)
 	n := r.nodes(3)
-	uid := r.must(r.mutate(Mutation{Verb: Create, Kind: KindQueue, Name: "a", Queue: &QueueSpec{Replicas: 3}})).Metadata.UID
+	three := &QueueSpec{Replicas: 3}
+	uid := r.must(r.mutate(Mutation{Verb: Create, Kind: KindQueue, Name: "a", Queue: three})).Metadata.UID
 	r.must(r.place(uid, n[0], n[1], n[2]))
 	q := r.must(r.place(uid, n[0]))
 	q = r.must(r.do(Command{Reached: &Reached{KindQueue, uid, q.Status.Epoch}}))
