@@ -22,7 +22,8 @@ func (n *Node) openQueues() {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for _, q := range n.registry.queues() {
-		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) || len(n.unset(q.Metadata.UID, q.Status.Placement)) > 0 {
+		first := n.unset(q.Metadata.UID, q.Status.Placement)
+		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) || len(first) > 0 {
 			continue // what is left of it goes, or is set aside first, or is elsewhere
 		}
 		turns <- struct{}{}

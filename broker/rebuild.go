@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"weida/broker/control"
@@ -46,7 +45,7 @@ func damage(err error) string {
 		return reasonCorrupt
 	case errors.Is(err, fsync.ErrPoisoned):
 		return reasonPoisoned
-	case errors.Is(err, syscall.EIO):
+	case fsync.DeviceFailed(err):
 		return reasonUnreadable
 	}
 	return ""

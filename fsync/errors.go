@@ -44,6 +44,9 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e
 // Unwrap returns the system's error.
 func (e *Error) Unwrap() error { return e.Err }
 
+// DeviceFailed reports whether the device refused a call (EIO): what it was to read is not to be had from it.
+func DeviceFailed(err error) bool { return errors.Is(err, syscall.EIO) }
+
 // NewError makes the *Error of a failed call from what the system said, adding the condition that
 // it stands for. An err that is or wraps an *Error is returned as that *Error. It is for the
 // implementations of FS; err must not be nil.
