@@ -182,11 +182,11 @@ func TestTmpfs(t *testing.T) {
 	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
 		t.Skip("there is no tmpfs at /dev/shm")
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "weida-doctor-test-")
-	if err != nil {
+	if err := unix.Access("/dev/shm", unix.W_OK); err != nil {
 		t.Skip("nothing can be written to /dev/shm: ", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is in memory
+	t.Setenv("TMPDIR", "/dev/shm")
+	dir := t.TempDir()
 	verdicts := make(map[string]Verdict)
 	for _, c := range Judge(Gather(context.Background(), Target{Data: filepath.Join(dir, "n1")}, nil)) {
 		verdicts[c.Name] = c.Verdict
