@@ -69,7 +69,9 @@ func newCheckOf(name, arg, short, long, example string) *cobra.Command {
 				word = "no"
 			}
 			if arg == "" {
-				word = fmt.Sprintf("%d groups", len(v.Findings))
+				if word = "1 group"; len(v.Findings) != 1 {
+					word = fmt.Sprintf("%d groups", len(v.Findings))
+				}
 			}
 			fmt.Println(v.Check + ": " + word)
 			tellVerdict(os.Stdout, &v, pauseAway)

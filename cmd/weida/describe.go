@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,11 +40,12 @@ func newDescribe() *cobra.Command {
 		if form != "text" {
 			return errors.Join(printItems(os.Stdout, items, form, time.Now()), ferr)
 		}
+		members := membersOf(cmd, items)
 		for i, it := range items {
 			if i > 0 {
 				fmt.Println()
 			}
-			if err := describe(os.Stdout, it, time.Now()); err != nil {
+			if err := describe(os.Stdout, it, members, time.Now()); err != nil {
 				return err
 			}
 		}
@@ -59,8 +61,37 @@ func (s sheet) row(name, format string, args ...any) {
 	fmt.Fprintf(s.w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 }
 
-// describe prints a resource for people.
-func describe(out io.Writer, it *item, now time.Time) error {
+// membersOf is what the nodes are called, by their keys, and which of them do not answer. Where it cannot be had the
+// keys stand for them.
+func membersOf(cmd *cobra.Command, items []*item) map[string]string {
+	if !slices.ContainsFunc(items, func(it *item) bool { return len(it.Status.Placement) > 0 }) {
+		return nil
+	}
+	a, err := adminOf(cmd)
+	if err != nil {
+		return nil
+	}
+	nodes, err := a.list(cmd.Context(), nodeKind)
+	if err != nil {
+		return nil
+	}
+	names := make(map[string]string)
+	for _, it := range nodes {
+		var n nodeItem
+		if err := json.Unmarshal(it.raw, &n); err != nil {
+			continue
+		}
+		name := it.Metadata.Name
+		if n.Live != nil && !n.Live.Reached {
+			name += ", which does not answer"
+		}
+		names[n.Spec.Fingerprint] = name
+	}
+	return names
+}
+
+// describe prints a resource for people. members are the names of nodes by their keys.
+func describe(out io.Writer, it *item, members map[string]string, now time.Time) error {
 	s := sheet{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
 	if it.Kind == control.KindNode {
 		if err := s.node(it, now); err != nil {
@@ -88,7 +119,11 @@ func describe(out io.Writer, it *item, now time.Time) error {
 		return err
 	}
 	for i, r := range it.Status.Placement {
-		s.row(onlyFirst(i, "placement"), "node %s · disk %s · %s", r.Node, r.Disk, roleOf(&r))
+		name := members[r.Node]
+		if name == "" {
+			name = "node " + r.Node
+		}
+		s.row(onlyFirst(i, "placement"), "%s · disk %s · %s", name, r.Disk, roleOf(&r))
 	}
 	if it.Status.Step != control.Steady {
 		s.row("", "its members are being changed: %s", it.Status.Step)
@@ -220,8 +255,8 @@ func (s sheet) node(it *item, now time.Time) error {
 func (s sheet) live(it *item) {
 	l := it.Live
 	if l == nil {
-		s.row("leader", "%s", orNone(it.Leader))
-		s.row("messages", "not known: the node that leads this queue did not answer")
+		s.row("leader", "%s", cmp.Or(it.Leader, "none that answers"))
+		s.row("messages", "not known: whoever leads or owns this queue did not answer; `%s status` says what to do", self())
 		return
 	}
 	s.row("leader", "%s · term %d", l.Leader, l.Term)

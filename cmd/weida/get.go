@@ -236,11 +236,19 @@ func printTables(out io.Writer, items []*item, wide bool, now time.Time) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
+		unseen := 0
 		for _, it := range some {
 			if it.Live != nil && it.Live.Trouble != "" {
 				fmt.Fprintf(os.Stderr, "! %s/%s takes no messages: %s\n", k.word, it.Metadata.Name, it.Live.Trouble)
 			}
+			if k.kind == control.KindQueue && it.Live == nil && it.Status.Phase == control.Ready {
+				unseen++
+			}
 			warn(k, it)
+		}
+		if unseen > 0 {
+			fmt.Fprintf(os.Stderr, "! dashes: the nodes that lead or own %d of these did not answer; `%s status` says what to do\n",
+				unseen, self())
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ func run() int {
 	if err == nil {
 		return 0
 	}
-	err = ownKey(cmd, err)
+	err = whoAnswers(cmd, ownKey(cmd, err))
 	var exit *exitError
 	if !errors.As(err, &exit) || exit.err != nil {
 		fmt.Fprintln(os.Stderr, "weida: "+err.Error())

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weida/broker/admin"
+	"weida/broker/endpoint"
 )
 
 func newStatus() *cobra.Command {
@@ -190,11 +191,11 @@ func statusText(c *admin.ClusterStatus, all bool) []byte {
 	if !c.Healthy {
 		word = "not healthy"
 	}
-	fmt.Fprintf(&b, "%s: %d of %d groups are, %d of %d nodes answer\n", word, len(c.Groups)-ill, len(c.Groups),
+	fmt.Fprintf(&b, "%s: %d of %d groups are healthy, %d of %d nodes answer\n", word, len(c.Groups)-ill, len(c.Groups),
 		len(c.Nodes)-away, len(c.Nodes))
 	for i := range c.Nodes {
 		if n := &c.Nodes[i]; n.Live != nil && !n.Live.Reached {
-			fmt.Fprintf(&b, "! %s does not answer: %s\n", n.Metadata.Name, n.Live.Why)
+			fmt.Fprintf(&b, "! %s does not answer: see whether it runs, and start it (%s)\n", n.Metadata.Name, n.Live.Why)
 		}
 	}
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
@@ -208,15 +209,15 @@ func statusText(c *admin.ClusterStatus, all bool) []byte {
 				continue
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%s\t%s\t%d\n", g.Health, g.Group, orDash(g.Leader), g.InStep, g.Factor,
-			count(g.BehindEntries), span(g.BehindMS), g.Term)
+		term := int64(g.Term)
+		if term == 0 {
+			term = -1 // nobody told it
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%s\t%s\t%s\n", g.Health, g.Group, orDash(g.Leader), g.InStep, g.Factor,
+			count(g.BehindEntries), span(g.BehindMS), count(term))
 	}
 	_ = w.Flush() // a buffer takes everything
-	for i := range c.Groups {
-		if g := &c.Groups[i]; g.Why != "" {
-			fmt.Fprintf(&b, "! %s: %s; %s\n", g.Group, g.Why, g.Remedy)
-		}
-	}
+	writeRemarks(&b, c)
 	if hidden > 0 {
 		fmt.Fprintf(&b, "and %d more that are healthy; --all shows them\n", hidden)
 	}
@@ -237,4 +238,19 @@ func span(ms int64) string {
 		return "-"
 	}
 	return (time.Duration(ms) * time.Millisecond).String()
+}
+
+// whoAnswers adds to the error of a command that could not reach a queue how one learns why: of several nodes the one
+// that leads the queue may be away alone.
+func whoAnswers(cmd *cobra.Command, err error) error {
+	var unreachable *endpoint.UnreachableError
+	if cmd.Flags().Lookup("single") == nil || !errors.As(err, &unreachable) || unreachable.TurnedAway() {
+		return err
+	}
+	c, _, unread := readContext(cmd)
+	if unread != nil || len(c.Addresses) < 2 {
+		return err // which is what there is to say
+	}
+	return fmt.Errorf("%w\nother nodes may answer: `%s status` says which do, and whether the queue's leader is among them",
+		err, self())
 }
