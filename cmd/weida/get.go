@@ -247,7 +247,7 @@ func printTables(out io.Writer, items []*item, wide bool, now time.Time) error {
 			warn(k, it)
 		}
 		if unseen > 0 {
-			fmt.Fprintf(os.Stderr, "! dashes: the nodes that lead or own %d of these did not answer; `%s status` says what to do\n",
+			fmt.Fprintf(os.Stderr, "! dashes: who leads or owns %d of these did not answer; `%s status` says what to do\n",
 				unseen, self())
 		}
 	}

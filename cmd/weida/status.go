@@ -251,6 +251,6 @@ func whoAnswers(cmd *cobra.Command, err error) error {
 	if unread != nil || len(c.Addresses) < 2 {
 		return err // which is what there is to say
 	}
-	return fmt.Errorf("%w\nother nodes may answer: `%s status` says which do, and whether the queue's leader is among them",
+	return fmt.Errorf("%w\nother nodes may answer: `%s status` says which do, and who leads the queue",
 		err, self())
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMachineMounts looks at file systems that it makes and mounts as nobody should. It needs root and loop devices, and
-// runs in the step `.ci/run machine`, which sets WEIDA_MACHINE.
+// TestMachineMounts looks at file systems that it makes and mounts as nobody should. It needs root and loop devices,
+// and runs in the step `.ci/run machine`, which sets WEIDA_MACHINE.
 func TestMachineMounts(t *testing.T) {
 	if os.Getenv("WEIDA_MACHINE") == "" {
 		t.Skip("needs root and loop devices; run it with .ci/run machine")
