@@ -25,3 +25,11 @@ func (s *State) Attachments(yield func(subscription string, session uint64)) {
 
 // Producers counts the producers with an id that are registered.
 func (s *State) Producers() int { return len(s.slots) }
+
+// ProducerIn returns the id of the producer that a PublishFrom names by its slot, "" if nobody has that slot any more.
+func (s *State) ProducerIn(slot uint64) string {
+	if p, ok := s.producers.get(slot); ok {
+		return p.id
+	}
+	return ""
+}

@@ -50,7 +50,7 @@ func (s *script) looked(seqs ...uint64) {
 }
 
 func (s *script) dump(node string, at DumpAt, seqs ...uint64) {
-	s.note(&Dump{Node: node, Group: 7, Queue: scripted, At: at})
+	s.note(&Dump{Node: node, Group: 7, At: at})
 	for _, seq := range seqs {
 		s.note(&Entry{
 			Node: node, Group: 7, Index: seq, Term: 1, Sum: DigestOf(fmt.Append(nil, seq)),
@@ -215,7 +215,7 @@ func TestEvidenceInSnapshots(t *testing.T) {
 	}{{[]Run{{0, 1}}, ""}, {[]Run{{1, 5}}, "Q8b"}, {nil, "Q8b"}} {
 		s := &script{}
 		s.stored(1, 0, 1, wire.Stored(wire.Flushed))
-		s.note(&Dump{Node: "n1", Group: 7, Queue: scripted, At: AtStop, Base: 9, Next: 6, Held: c.held})
+		s.note(&Dump{Node: "n1", Group: 7, At: AtStop, Base: 9, Next: 6, Held: c.held})
 		s.note(&DumpEnd{Node: "n1", Group: 7, Last: 9, Next: 6})
 		if got := strings.Join(s.broken(), " "); got != c.want {
 			t.Errorf("%v: broken are %q, want %q", c.held, got, c.want)

@@ -172,8 +172,7 @@ type Books struct {
 // log goes on from, then one Entry for each entry of the log in order, then DumpEnd.
 type Dump struct {
 	Node  string `json:"node"`
-	Group uint64 `json:"group"`
-	Queue        // Name is "" if who dumps does not know it
+	Group uint64 `json:"group"` // the uid of its queue
 	// At says in which way the disk came to be as it is.
 	At DumpAt `json:"at"`
 	// Taken is when: what was confirmed before has to be there. 0 is the time of the line.
@@ -181,7 +180,6 @@ type Dump struct {
 	Base  uint64 `json:"base"` // index of the snapshot; 0 without one
 	Next  uint64 `json:"next"` // offset of the first message that is not in the snapshot
 	Held  []Run  `json:"held,omitempty"`
-	State Digest `json:"state,omitzero"` // of the queue's state at the snapshot; 0 without one
 	// Quiet: nothing was under way when the node stopped, and the replicas had been told to be equal.
 	Quiet bool `json:"quiet,omitempty"`
 }
@@ -206,11 +204,13 @@ type Entry struct {
 
 // DumpEnd ends a Dump.
 type DumpEnd struct {
-	Node   string `json:"node"`
-	Group  uint64 `json:"group"`
-	Last   uint64 `json:"last"`   // index of the last entry
-	Commit uint64 `json:"commit"` // committed for certain; what is behind may be, too
-	Next   uint64 `json:"next"`   // offset of the next message, if all entries are
+	Node     string `json:"node"`
+	Group    uint64 `json:"group"`
+	Last     uint64 `json:"last"` // index of the last entry
+	LastTerm uint64 `json:"lastTerm"`
+	Commit   uint64 `json:"commit"`         // committed for certain; what is behind may be, too
+	Next     uint64 `json:"next"`           // offset of the next message, if all entries are
+	State    Digest `json:"state,omitzero"` // of the queue's state after all entries; 0 if it is not known
 }
 
 // Healed: all faults are over and every node runs. What comes after is judged for liveness.

@@ -37,11 +37,10 @@ func samples() []Event {
 		&Lost{Queue: q, From: 3, To: 5},
 		&Audit{Queue: q, Messages: []Stored{s}, Books: &Books{1, 2, 3, 4, 5, 6, 7}, Final: true},
 		&Dump{
-			Node: "n1", Group: 7, Queue: q, At: AtStop, Taken: 4, Base: 2, Next: 9, Held: []Run{{1, 2}},
-			State: DigestOf(nil), Quiet: true,
+			Node: "n1", Group: 7, At: AtStop, Taken: 4, Base: 2, Next: 9, Held: []Run{{1, 2}}, Quiet: true,
 		},
 		&Entry{Node: "n1", Group: 7, Index: 3, Term: 2, Sum: DigestOf(nil), Adds: []Stored{s}, Missing: []uint64{9}},
-		&DumpEnd{Node: "n1", Group: 7, Last: 3, Commit: 2, Next: 10},
+		&DumpEnd{Node: "n1", Group: 7, Last: 3, LastTerm: 2, Commit: 2, Next: 10, State: DigestOf(nil)},
 		&Healed{},
 		&Health{Wrong: []string{"x"}},
 	}

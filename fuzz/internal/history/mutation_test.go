@@ -260,7 +260,7 @@ var diskLies = []mutation{
 	}},
 	{"StatesDiffer", Agreement, func(w *world) bool {
 		for i := range w.lines {
-			if d, ok := w.lines[i].Event.(*Dump); ok {
+			if d, ok := w.lines[i].Event.(*DumpEnd); ok {
 				c := *d
 				c.State = DigestOf([]byte(d.Node))
 				w.lines[i].Event = &c

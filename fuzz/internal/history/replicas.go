@@ -12,9 +12,9 @@ import (
 type group struct {
 	queue     *queue // nil: not known
 	entries   map[entryID]*entrySum
-	committed map[uint64]*entrySum // by index
-	states    map[uint64]*stateSum // by index of the snapshot
-	dumps     []*dump              // that have ended
+	committed map[uint64]*entrySum  // by index
+	states    map[entryID]*stateSum // by last entry
+	dumps     []*dump               // that have ended
 }
 
 type entryID struct{ index, term uint64 }
@@ -56,23 +56,11 @@ func (c *Checker) dump(e *Dump) {
 	g := c.groups[e.Group]
 	if g == nil {
 		g = &group{
-			entries: make(map[entryID]*entrySum), committed: make(map[uint64]*entrySum), states: make(map[uint64]*stateSum),
+			entries: make(map[entryID]*entrySum), committed: make(map[uint64]*entrySum), states: make(map[entryID]*stateSum),
 		}
 		c.groups[e.Group] = g
 	}
-	if e.Name != "" {
-		g.queue = c.queue(e.Queue)
-	}
-	if e.State == (Digest{}) {
-		return
-	}
-	c.judged(Agreement)
-	if was := g.states[e.Base]; was == nil {
-		g.states[e.Base] = &stateSum{e.Node, e.State, d.mark}
-	} else if was.sum != e.State {
-		c.breach(Agreement, []mark{was.mark}, "group %d: the states of %s and %s after entry %d differ", e.Group, was.node,
-			e.Node, e.Base)
-	}
+	g.queue = c.queues[e.Group]
 }
 
 func (c *Checker) entry(e *Entry) {
@@ -131,6 +119,17 @@ func (c *Checker) dumpEnd(e *DumpEnd) {
 		}
 	}
 	d.entries = nil
+	if e.State == (Digest{}) {
+		return
+	}
+	c.judged(Agreement)
+	last := entryID{e.Last, e.LastTerm}
+	if was := g.states[last]; was == nil {
+		g.states[last] = &stateSum{e.Node, e.State, c.here()}
+	} else if was.sum != e.State {
+		c.breach(Agreement, []mark{was.mark}, "group %d: the states of %s and %s after entry %d differ", e.Group, was.node,
+			e.Node, e.Last)
+	}
 }
 
 // replicas judges the disks against each other, and against what was confirmed.
@@ -189,27 +188,28 @@ func (c *Checker) held(g *group, m *message) {
 			continue
 		}
 		on += max(0, g.queue.replicas-looked) // those that nobody looked at
-		c.enough(g, m, m.flushed, on+c.struck(m.flushed.since, DiskLost, DiskFault), at, "flushed")
-		if at != AtPowerCut { // what is only written is not there after a power cut
+		ok := c.enough(g, m, m.flushed, on+c.struck(m.flushed.since, DiskLost, DiskFault), at, "flushed")
+		if ok && at != AtPowerCut { // what is only written is not there after a power cut
 			c.enough(g, m, m.written, on+c.struck(m.written.since, DiskLost, DiskFault, PowerCut), at, "written")
 		}
 	}
 }
 
 // enough judges one axis: on so many disks a message is, or was before they were struck.
-func (c *Checker) enough(g *group, m *message, want proof, on int, at DumpAt, how string) {
+func (c *Checker) enough(g *group, m *message, want proof, on int, at DumpAt, how string) bool {
 	if want.n == 0 {
-		return
+		return true
 	}
 	c.judged(Held)
 	if on >= want.n {
-		return
+		return true
 	}
 	shown := m.shown(m.where().mark)
 	for _, d := range g.dumps {
 		shown = append(shown, d.mark)
 	}
 	c.breach(Held, shown, "%v was confirmed as %s on %d, and %d disks hold it (%s)", m, how, want.n, on, at)
+	return false
 }
 
 // holds says that a disk has a message, or has had it until it was taken out.

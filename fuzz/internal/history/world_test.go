@@ -363,7 +363,7 @@ func (w *world) audit(final bool) {
 // dumps are what all disks hold when the nodes have stopped, after all is replicated.
 func (w *world) dumps() {
 	for _, node := range w.nodes {
-		w.note("dumps", &Dump{Node: node, Group: 7, Queue: w.q, At: AtStop, Quiet: true})
+		w.note("dumps", &Dump{Node: node, Group: 7, At: AtStop, Quiet: true})
 		for i, e := range w.log {
 			w.note("dumps", &Entry{
 				Node: node, Group: 7, Index: uint64(i + 1), Term: e.term, Sum: DigestOf(fmt.Append(nil, e)), Adds: e.adds,
@@ -371,6 +371,7 @@ func (w *world) dumps() {
 		}
 		w.note("dumps", &DumpEnd{
 			Node: node, Group: 7, Last: uint64(len(w.log)), Commit: uint64(len(w.log)), Next: uint64(len(w.msgs)),
+			LastTerm: w.term, State: DigestOf(nil),
 		})
 	}
 }
