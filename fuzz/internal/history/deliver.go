@@ -45,17 +45,19 @@ func (c *Checker) attempt(m *message, e *Deliver) {
 	m.tries = append(m.tries, &delivery{attempt: e.Attempt, term: e.Term, t: c.line.T, mark: c.here()})
 }
 
-// inOrder judges the order within a session.
+// inOrder judges the order within a session. A queue that forgot what it had shown gives its offsets again, in a higher
+// term.
 func (c *Checker) inOrder(q *queue, e *Deliver) {
 	if e.Attempt != 1 {
 		return
 	}
 	c.judged(DeliveryOrder)
-	if last, ok := q.sessions[e.Session]; ok && last.offset >= e.Offset {
+	last, ok := q.sessions[e.Session]
+	if ok && last.offset >= e.Offset && (last.term >= e.Term || !c.mayRewind(q, last.t)) {
 		c.breach(DeliveryOrder, []mark{last.mark}, "queue %s (uid %d), session %s: offset %d is delivered first behind "+
 			"offset %d", q.Name, q.UID, e.Session, e.Offset, last.offset)
 	}
-	q.sessions[e.Session] = first{e.Offset, c.here()}
+	q.sessions[e.Session] = first{e.Offset, e.Term, c.line.T, c.here()}
 }
 
 // settle takes that a delivery is about to be settled.

@@ -51,7 +51,8 @@ type key struct {
 
 // first is the last first delivery of a session.
 type first struct {
-	offset uint64
+	offset, term uint64
+	t            Time
 	mark
 }
 

@@ -1,0 +1,37 @@
+package history
+
+import (
+	"slices"
+	"testing"
+
+	"weida/broker/wire"
+)
+
+// A queue with one replica shows what it has written; the power takes it, and a session that goes on sees its offsets
+// again, in a higher term. Without a cut, and in one term, first deliveries rise.
+func TestOffsetsAreGivenAgain(t *testing.T) {
+	for _, c := range []struct {
+		cut  bool
+		term uint64
+		good bool
+	}{{true, 2, true}, {false, 2, false}, {true, 1, false}} {
+		s := &script{}
+		s.ref++
+		s.note(&Change{Ref: s.ref, Name: scripted.Name, Do: Apply, Replicas: 1, Durability: "flushed"})
+		s.note(&Changed{Ref: s.ref, Fate: Done, UID: scripted.UID})
+		s.stored(1, 6, c.term, wire.Stored(wire.Flushed))
+		first := s.lines[len(s.lines)-1]
+		s.lines = s.lines[:len(s.lines)-1]
+		s.ref++
+		s.note(&Publish{Ref: s.ref, Queue: scripted, Message: sentBy("p", 2), Want: Of(wire.Stored(wire.Flushed))})
+		s.note(&Deliver{Queue: scripted, Session: "s", Attempt: 1, Stored: Stored{8, 1, sentBy("p", 2)}})
+		if c.cut {
+			s.fault(PowerCut, true, "n1")
+		}
+		s.note(first.Event)
+		s.note(&Deliver{Queue: scripted, Session: "s", Attempt: 1, Stored: Stored{6, c.term, sentBy("p", 1)}})
+		if got := !slices.Contains(s.broken(), string(DeliveryOrder)); got != c.good {
+			t.Errorf("cut %v, term %d: in order is %v", c.cut, c.term, got)
+		}
+	}
+}
