@@ -52,6 +52,33 @@ func TestAppendReadReopen(t *testing.T) {
 	checkEntries(t, l.log)
 }
 
+// What is opened is flushed, and says so: also where the last batch is in a sealed segment, and the open one is empty
+// (checked in every openLife).
+func TestEndOfASealedLog(t *testing.T) {
+	smallSegments(t, 8<<10)
+	fs := memfs.New()
+	o := lifeOptions{segBytes: 8 << 10}
+	l := mustLife(t, fs, o)
+	empty := 0
+	for i := segment.Index(1); i <= 60; i++ {
+		must(t, l.append(oneEntry(i, 1, uint64(i), 1200)))
+		must(t, l.flush())
+		if err := l.log.Reserve(6 << 10); err != nil && !errors.Is(err, ErrNotReady) { // most of a segment: it rolls
+			t.Fatal(err)
+		}
+		must(t, l.jobs())
+		fs.Kill()
+		l = mustLife(t, fs, o)
+		if open := l.log.man.Segments; open[len(open)-1].State != segSealed && l.log.cur != nil &&
+			l.log.cur.end == segment.FirstBatch {
+			empty++
+		}
+	}
+	if empty == 0 {
+		t.Error("no segment was open and empty")
+	}
+}
+
 // A truncation removes a suffix, across segments and openings, and leaves no hole (W-6).
 func TestTruncate(t *testing.T) {
 	smallSegments(t, 8<<10)

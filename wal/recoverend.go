@@ -232,11 +232,13 @@ func (r *recovery) placeParts() {
 			k = i
 		}
 	}
-	if len(r.open) > 0 {
+	if len(r.open) > 0 && r.open[k].end > segment.FirstBatch {
 		l.lastSeg = segment.Position{Segment: r.open[k].file.Segment, Pos: r.open[k].end}
-		if l.safe.Less(l.lastSeg) && r.open[k].end > segment.FirstBatch {
+		if l.safe.Less(l.lastSeg) {
 			l.safe = l.lastSeg // everything that counts was flushed, or the store was closed in order
 		}
+	} else {
+		l.lastSeg = l.safe // the last batch is in a sealed segment, and nothing is sealed before it is flushed
 	}
 	if r.cut || !r.end.Reusable {
 		return // all are full

@@ -71,6 +71,9 @@ func openLife(fs fsync.FS, o lifeOptions) (*life, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.store.Abandon())
 	}
+	if end, flushed := l.log.End(), l.log.FlushedEnd(); flushed.Less(end) {
+		return nil, fmt.Errorf("an opened log ends at %v and is flushed up to %v", end, flushed)
+	}
 	return l, nil
 }
 
