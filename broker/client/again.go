@@ -65,7 +65,7 @@ func (c *Client) openAgain(
 		return nil, err
 	}
 	for round := 0; ; round++ {
-		o, err := c.tryRound(ctx, queue, round, first)
+		o, err := c.tryRound(ctx, queue, round, first, make(map[*link]bool), func(error) {})
 		switch {
 		case err == nil:
 			return o, nil
@@ -97,20 +97,23 @@ func (c *Client) goneFrom(queue string, l *link, was error) error {
 	return nil
 }
 
-// tryRound asks the node that leads, if it is known, and then every address once.
-func (c *Client) tryRound(ctx context.Context, queue string, round int, first wire.Frame) (o *opened, err error) {
+// tryRound asks the node that leads, if it is known, and then every address once, but for those in tried. heard is told
+// what those said who answered, or sent on to one that did not.
+func (c *Client) tryRound(
+	ctx context.Context, queue string, round int, first wire.Frame, tried map[*link]bool, heard func(error),
+) (o *opened, err error) {
 	addrs, unknown := c.addresses(ctx)
 	each := againFirst
 	if len(addrs) > 1 {
 		each = dialFirst
 	}
 	each = min(each<<min(round, 8), dialMax)
-	tried := make(map[*link]bool)
 	if at, ok := c.leader(queue); ok {
 		l, _, dead := c.connectNode(ctx, at, each)
 		if o, err = c.tryAt(ctx, queue, l, dead, each, first); err == nil || !passing(err) {
 			return o, err
 		}
+		heard(err)
 		c.unlead(queue, at.node)
 		tried[l] = true
 	}
@@ -126,6 +129,9 @@ func (c *Client) tryRound(ctx context.Context, queue string, round int, first wi
 		tried[l] = true
 		if o, err = c.tryAt(ctx, queue, l, dead, each, first); err == nil || !passing(err) {
 			return o, err
+		}
+		if dead == nil {
+			heard(err)
 		}
 	}
 	return nil, err

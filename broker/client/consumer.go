@@ -19,6 +19,7 @@ type ConsumerOptions struct {
 	Limit uint64
 	// Patience is how long a lost connection is tried to be made again. If zero it is 30 s with a
 	// Subscription, and without one the consumer ends with its connection. Below zero it does so in any case.
+	// Opening the first one takes as long at most, and 30 s if this is zero.
 	Patience time.Duration
 }
 
@@ -81,9 +82,10 @@ func (c *Client) Consumer(ctx context.Context, queue string, o ConsumerOptions) 
 	if err := checkNames(queue, o.Subscription); err != nil {
 		return nil, err
 	}
+	opening := openingPatience(o.Patience)
 	o.defaults()
 	k := &Consumer{c: c, queue: queue, o: o}
-	first, err := c.begin(ctx, queue, k.opening())
+	first, err := c.begin(ctx, queue, opening, k.opening())
 	if err != nil {
 		return nil, err
 	}

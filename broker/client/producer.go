@@ -26,6 +26,7 @@ type ProducerOptions struct {
 	// Patience is how long a lost connection is tried to be made again, from when something waits for
 	// it. If zero it is 30 s with an ID, and without one the producer ends with its connection. Below
 	// zero it does so in any case.
+	// Opening the first one takes as long at most, and 30 s if this is zero.
 	Patience time.Duration
 }
 
@@ -85,9 +86,10 @@ func (c *Client) Producer(ctx context.Context, queue string, o ProducerOptions) 
 	if err := checkNames(queue, o.ID); err != nil {
 		return nil, err
 	}
+	opening := openingPatience(o.Patience)
 	o.defaults()
 	p := &Producer{c: c, queue: queue, o: o, order: make(chan struct{}, 1)}
-	first, err := c.begin(ctx, queue, p.opening())
+	first, err := c.begin(ctx, queue, opening, p.opening())
 	if err != nil {
 		return nil, err
 	}

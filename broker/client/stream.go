@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -20,12 +21,19 @@ type opened struct {
 
 // begin starts a stream with its first frame and reads the answer. Nothing was published or taken when
 // it fails.
-func (c *Client) begin(ctx context.Context, queue string, first wire.Frame) (o *opened, err error) {
+func (c *Client) begin(ctx context.Context, queue string, patience time.Duration, first wire.Frame) (
+	o *opened, err error,
+) {
+	asked := make(map[*link]bool)
 	err = c.do(ctx, queue, true, func(l *link) error {
+		asked[l] = true
 		o, err = l.open(ctx, first)
 		return err
 	})
-	return o, err
+	if err == nil || patience <= 0 || ctx.Err() != nil || !moving(err) && !unserved(err) {
+		return o, err
+	}
+	return c.askAround(ctx, queue, patience, first, asked, err)
 }
 
 // says is the frame that starts a stream, and what goes before it.
