@@ -249,7 +249,7 @@ func (r *run) stop(s *seat) error {
 // settle waits for the end of the wait for a start.
 func (s *seat) settle() {
 	if s.ready != nil {
-		<-s.ready // it was killed, and says so
+		_ = <-s.ready // it was killed, and says so
 		s.ready = nil
 	}
 }

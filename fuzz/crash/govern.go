@@ -75,7 +75,7 @@ func (g *governor) insist(ctx context.Context, method, path string, body any) (a
 
 // make makes a queue of a name and waits until it is served.
 func (g *governor) make(ctx context.Context, s *slot, replicas int) error {
-	spec := map[string]any{"spec": g.r.spec(s, replicas, g.rng)}
+	spec := map[string]any{"spec": g.r.spec(replicas, g.rng)}
 	ref := g.r.history.changing(s.name, history.Apply, replicas)
 	a, err := g.insist(ctx, http.MethodPut, fleet.QueuePath(s.name), spec)
 	var made admin.Queue // a node that is behind may still show another of that name
@@ -171,7 +171,7 @@ func (g *governor) move(ctx context.Context, s *slot) {
 	}
 	to := counts[g.rng.IntN(len(counts))]
 	ref := g.r.history.changing(s.name, history.Apply, to)
-	a, err := g.ask(ctx, http.MethodPut, fleet.QueuePath(s.name), map[string]any{"spec": g.r.spec(s, to, g.rng)})
+	a, err := g.ask(ctx, http.MethodPut, fleet.QueuePath(s.name), map[string]any{"spec": g.r.spec(to, g.rng)})
 	switch {
 	case err != nil || a.Code == wire.MutationIndeterminate:
 		g.r.history.changed(ref, history.Unknown, 0)

@@ -92,7 +92,8 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return res.failed(), res.tell(out)
+		res.tell(out)
+	return res.failed(), nil
 }
 
 // repeat is the command that does the same once more.
@@ -131,7 +132,7 @@ func (o *options) directory() (string, error) {
 const shownMax = 10
 
 // tell says what a run showed.
-func (res *result) tell(out io.Writer) error {
+func (res *result) tell(out io.Writer) {
 	fmt.Fprint(out, res.table())
 	for _, w := range res.wrong {
 		fmt.Fprintf(out, "VIOLATION %s\n", w)
@@ -152,10 +153,9 @@ func (res *result) tell(out io.Writer) error {
 	}
 	if res.failed() {
 		fmt.Fprintf(out, "kept: %s\nagain: %s\n", res.dir, res.o.again)
-		return nil
+		return
 	}
 	fmt.Fprintf(out, "nothing contradicts what was acknowledged; picture: %s/run.svg\nagain: %s\n", res.dir, res.o.again)
-	return nil
 }
 
 func join(list []kind) string {

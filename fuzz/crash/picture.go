@@ -55,7 +55,8 @@ func (p *picture) text(x, y float64, class, anchor, text string) {
 
 // draw writes throughput, leader changes and the faults of each node over time, as SVG.
 func draw(out io.Writer, title string, total time.Duration, names []string, samples []sample, elected []change,
-	bars []*bar) error {
+	bars []*bar,
+) error {
 	p := &picture{total: max(total, time.Second)}
 	height := picTop + picCurve + picGap + picStrip + picGap + picRow*len(names) + picBottom
 	p.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img"><title>%s</title>`, picWidth, height,
@@ -148,6 +149,7 @@ func (p *picture) row(y float64, node int, name string, bars []*bar) {
 			top, high = y+picRow-11, 7
 		case bitflip:
 			ended = b.began
+		default: // what is done to processes
 		}
 		x := p.x(b.began)
 		wide := max(p.x(ended)-x, 2.5)

@@ -124,8 +124,8 @@ func (s *slot) queue() *queue {
 	return s.now
 }
 
-// spec is what a slot's queues are made with. Where bits are flipped, what has one replica is on a sound node.
-func (r *run) spec(s *slot, replicas int, rng *rand.Rand) control.QueueSpec {
+// spec is what a queue is made with. Where bits are flipped, what has one replica is on a sound node.
+func (r *run) spec(replicas int, rng *rand.Rand) control.QueueSpec {
 	spec := control.QueueSpec{Replicas: replicas, Durability: control.Flushed}
 	if replicas == 1 && r.o.nodes > 1 && r.o.target == "" {
 		i := rng.IntN(r.o.nodes)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"io"
 	"reflect"
 	"slices"
@@ -68,8 +69,9 @@ func TestDrops(t *testing.T) {
 		lost  [][2]int // from, to
 	}{
 		{"split", []int{0}, [][2]int{{0, 1}, {0, 2}, {1, 0}, {2, 0}}},
-		{"split-with-clients", []int{0}, [][2]int{{0, 1}, {0, 2}, {1, 0}, {2, 0}, {clients, 1}, {clients, 2}, {1, clients},
-			{2, clients}}},
+		{"split-with-clients", []int{0}, [][2]int{
+			{0, 1}, {0, 2}, {1, 0}, {2, 0}, {clients, 1}, {clients, 2}, {1, clients}, {2, clients},
+		}},
 		{"split-from-clients", []int{0}, [][2]int{{0, 1}, {0, 2}, {1, 0}, {2, 0}, {clients, 0}, {0, clients}}},
 		{"deaf", []int{0}, [][2]int{{1, 0}, {2, 0}}},
 		{"mute", []int{0}, [][2]int{{0, 1}, {0, 2}}},
@@ -103,7 +105,7 @@ func TestPicture(t *testing.T) {
 	faults := 0
 	for d := xml.NewDecoder(bytes.NewReader(out.Bytes())); ; {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
