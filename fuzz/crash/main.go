@@ -92,7 +92,7 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 	if err != nil {
 		return false, err
 	}
-		res.tell(out)
+	res.tell(out)
 	return res.failed(), nil
 }
 

@@ -63,8 +63,9 @@ type run struct {
 	troubles []string // guarded by mu; what went wrong with the harness
 	bars     []*bar   // guarded by mu; faults as they were
 	begun    map[kind]int
-	samples  []sample // guarded by mu
-	elected  []change // guarded by mu
+	said     time.Duration // when the live line was written last; of who samples
+	samples  []sample      // guarded by mu
+	elected  []change      // guarded by mu
 }
 
 // attackAll does a whole run and returns what it showed. An error is that there was no run to judge.

@@ -74,6 +74,9 @@ func (r *run) leaders(ctx context.Context, rng *rand.Rand, was map[string]string
 	}
 }
 
+// sayEvery is how often the live line is written where there is no terminal.
+const sayEvery = 10 * time.Second
+
 // say writes the live line.
 func (r *run) say(c counts) {
 	if r.o.live == nil {
@@ -88,7 +91,8 @@ func (r *run) say(c counts) {
 		fmt.Fprintf(r.o.live, "\r%s\x1b[K", text)
 		return
 	}
-	if n := int(r.now().Seconds()); n%10 == 0 && r.now()-time.Duration(n)*time.Second < 500*time.Millisecond {
+	if r.now() >= r.said+sayEvery {
+		r.said = r.now().Truncate(sayEvery)
 		fmt.Fprintln(r.o.live, text)
 	}
 }
