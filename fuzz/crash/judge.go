@@ -106,7 +106,8 @@ func (r *run) result(healed time.Duration) *result {
 func (r *run) paint(res *result, total time.Duration) (err error) {
 	var text strings.Builder
 	for _, b := range r.bars {
-		fmt.Fprintf(&text, "%8.3fs to %8.3fs, as scheduled at %v %s\n", b.began.Seconds(), b.ended.Seconds(), b.fault, b.detail)
+		fmt.Fprintf(&text, "%8.3fs to %8.3fs, scheduled %v %s\n", b.began.Seconds(), b.ended.Seconds(), b.fault,
+			b.detail)
 	}
 	if err := os.WriteFile(filepath.Join(r.dir, "faults"), []byte(text.String()), 0o600); err != nil {
 		return err
