@@ -53,6 +53,8 @@ func (r *registry) try(m control.Mutation) control.Result {
 // Local implements admin.Node.
 func (n *Node) Local() admin.Facts {
 	f := admin.Facts{Node: n.number(), Name: n.c.Name, At: time.Now().UnixMilli()}
+	disk := admin.DiskOf(n.host.Disk())
+	f.Disk = &disk
 	f.Groups = append(f.Groups, admin.GroupOf(n.registry.group.Status(), "", tickTime))
 	n.queuesMu.RLock()
 	open := make([]*nodeQueue, 0, len(n.queues))

@@ -78,6 +78,7 @@ func (n *Node) Counters() admin.Counters {
 	out.FlushFiles = s.RoundFiles.Sum
 	out.FlushErrors = s.Errors
 	out.FlushSeconds = seconds(s.RoundTime)
+	out.Disk = admin.DiskOf(n.host.Disk())
 	if n.cluster != nil {
 		for _, l := range n.cluster.links.Stats() {
 			out.Links = append(out.Links, linkCounters(l))

@@ -51,6 +51,17 @@ var sumFamilies = []metric{
 	},
 	{"weida_flush_duration_seconds", histogram, nil, "How long flush rounds took."},
 
+	{"weida_disk_free_bytes", gauge, nil, "Room on the data directory's file system, as of a moment ago."},
+	{"weida_disk_total_bytes", gauge, nil, "Size of the data directory's file system."},
+	{
+		"weida_disk_reserve_bytes", gauge, nil,
+		"How much of the room is kept from messages, for settles and other commands.",
+	},
+	{
+		"weida_disk_state", gauge, labels("state"),
+		"Always 1; the label says how the disk is: ok, slow, full, or full and slow.",
+	},
+
 	{"weida_peer_up", gauge, labels("peer"), "Whether the link with another node, by its number, stands."},
 	{"weida_peer_round_trip_seconds", gauge, labels("peer"), "How long a packet to another node and back takes."},
 	{

@@ -244,6 +244,8 @@ func (s *GroupState) judge(g *Group) {
 	}
 	voters := len(s.CommittedVoters)
 	switch {
+	case g.Trouble != "" && g.DiskFull:
+		say(Unavailable, "it takes no messages on %s: %s", "free some space; it goes on by itself", s.Leader, g.Trouble)
 	case g.Trouble != "":
 		say(Unavailable, "it takes no proposals on %s: %s", "mend the disk, then restart that node", s.Leader, g.Trouble)
 	case s.StalledMS >= stalledMax:

@@ -216,6 +216,34 @@ func TestGroupsWorstFirst(t *testing.T) {
 	}
 }
 
+// A cluster with a disk that ails is not healthy, though all its groups may be.
+func TestAilingDisk(t *testing.T) {
+	c := town(3)
+	for i := range c.Facts {
+		c.Facts[i].Disk = &Disk{State: "ok", FreeBytes: 9 << 30, TotalBytes: 10 << 30, ReserveBytes: 64 << 20}
+	}
+	if s := c.Status(); !s.Healthy {
+		t.Fatalf("all disks are well: %+v", s)
+	}
+	for state, want := range map[string]string{
+		"full":          "its disk is full: 100 of 1000 bytes are free, 200 are kept from messages",
+		"full and slow": "its disk is full and slow: 100 of 1000 bytes are free, 200 are kept from messages",
+		"slow":          "its disk is slow, and others lead while there are better ones",
+	} {
+		c.Facts[1].Disk = &Disk{State: state, FreeBytes: 100, TotalBytes: 1000, ReserveBytes: 200}
+		s := c.Status()
+		what, remedy := s.Nodes[1].Trouble()
+		if s.Healthy || what != want || remedy == "" {
+			t.Errorf("%s: healthy %v, %q, %q", state, s.Healthy, what, remedy)
+		}
+	}
+	g := c.queueOn(1)
+	g.Trouble, g.DiskFull = "disk full", true
+	if s := c.Groups()[0]; s.Health != Unavailable || s.Remedy != "free some space; it goes on by itself" {
+		t.Errorf("a leader without room: %+v", s)
+	}
+}
+
 // whether a node may stop is judged by the committed voters, and refused while they are not the current ones.
 func TestCanStop(t *testing.T) {
 	for _, row := range []struct {
@@ -355,7 +383,7 @@ func TestGroupOf(t *testing.T) {
 			Current:   []raftstore.Member{{Replica: 11, Node: 1}, {Replica: 12, Node: 2, Learner: true}},
 			Progress: []raftstore.Progress{{
 				Member: raftstore.Member{Replica: 12, Node: 2, Learner: true}, Match: 9, State: "probe", HeardTicks: 3,
-				CaughtUpTicks: -1,
+				CaughtUpTicks: -1, Disk: raftstore.DiskNoRoom,
 			}},
 		},
 	}
@@ -365,7 +393,9 @@ func TestGroupOf(t *testing.T) {
 		Replication: &Replication{
 			Self: 11, LeaderReplica: 11, LeaderNode: 1, CommittedMembers: []Replica{{11, 1, false}},
 			CurrentMembers: []Replica{{11, 1, false}, {12, 2, true}}, Joint: true, Quiesced: true, WaitingForBodies: 4,
-			Followers: []Follower{{Replica: Replica{12, 2, true}, Match: 9, State: "probe", HeardMS: 300, CaughtUpMS: -1}},
+			Followers: []Follower{{
+				Replica: Replica{12, 2, true}, Match: 9, State: "probe", HeardMS: 300, CaughtUpMS: -1, Disk: "full",
+			}},
 		},
 	}
 	if got := GroupOf(s, "a", 100*time.Millisecond); !reflect.DeepEqual(got, want) {

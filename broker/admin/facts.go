@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"time"
 
 	"weida/broker/control"
@@ -22,14 +23,16 @@ type MemberLive struct {
 	Why      string `json:"why"`      // it did not, "" if it did
 	Replicas int    `json:"replicas"` // of queues
 	Leads    int    `json:"leads"`    // groups; those it owns too
+	Disk     *Disk  `json:"disk"`     // nil: not known
 }
 
 // Facts are what one node knows of its groups at one moment.
 type Facts struct {
 	Node   uint64  `json:"node"` // its number; 0 if it is not known
 	Name   string  `json:"name"`
-	At     int64   `json:"at"`  // milliseconds since 1970, there
-	Why    string  `json:"why"` // there are none, "" if there are
+	At     int64   `json:"at"`   // milliseconds since 1970, there
+	Why    string  `json:"why"`  // there are none, "" if there are
+	Disk   *Disk   `json:"disk"` // nil: not known
 	Groups []Group `json:"groups"`
 }
 
@@ -64,6 +67,7 @@ type Group struct {
 	Waiting   uint64 `json:"waiting"`   // proposals and entries that are not committed
 	StalledMS int64  `json:"stalledMs"` // for how long some wait while nothing was committed; 0 if none do
 	Trouble   string `json:"trouble"`   // why it takes no proposals, "" if it does
+	DiskFull  bool   `json:"diskFull"`  // that is for want of room, and passes by itself
 	// Replication is nil in a group with one owner.
 	Replication *Replication `json:"replication"`
 	Live        *Live        `json:"live"` // of a queue that this node leads or owns
@@ -99,6 +103,8 @@ type Follower struct {
 	// HeardMS and CaughtUpMS are how long ago it answered, and was at the end of the log; -1 is never, by this leader.
 	HeardMS    int64 `json:"heardMs"`
 	CaughtUpMS int64 `json:"caughtUpMs"`
+	// Disk says in one word what ails its node's disk: ok, slow, full, or full and slow.
+	Disk string `json:"disk"`
 }
 
 // GroupOf is a group's status as it is told. queue is "" for the control group; tick is the time of one tick.
@@ -113,7 +119,7 @@ func GroupOf(s raftstore.Status, queue string, tick time.Duration) Group {
 		g.Waiting += uint64(m.Written - m.Committed)
 	}
 	if s.ReadOnly != nil {
-		g.Trouble = s.ReadOnly.Error()
+		g.Trouble, g.DiskFull = s.ReadOnly.Error(), errors.Is(s.ReadOnly, raftstore.ErrDiskFull)
 	}
 	r := s.Replication
 	if r == nil {
@@ -133,7 +139,7 @@ func GroupOf(s raftstore.Status, queue string, tick time.Duration) Group {
 	for _, p := range r.Progress {
 		t.Followers = append(t.Followers, Follower{
 			Replica: replicaOf(p.Member), Match: uint64(p.Match), State: p.State,
-			HeardMS: ms(p.HeardTicks), CaughtUpMS: ms(p.CaughtUpTicks),
+			HeardMS: ms(p.HeardTicks), CaughtUpMS: ms(p.CaughtUpTicks), Disk: p.Disk.String(),
 		})
 	}
 	g.Replication = t

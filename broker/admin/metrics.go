@@ -194,6 +194,10 @@ func tellCounters(e emit, c Counters) {
 	e.count("weida_flush_files_total", c.FlushFiles)
 	e.count("weida_flush_errors_total", c.FlushErrors)
 	e.histogram("weida_flush_duration_seconds", c.FlushSeconds)
+	e.put("weida_disk_free_bytes", float64(c.Disk.FreeBytes))
+	e.put("weida_disk_total_bytes", float64(c.Disk.TotalBytes))
+	e.put("weida_disk_reserve_bytes", float64(c.Disk.ReserveBytes))
+	e.put("weida_disk_state", 1, c.Disk.State)
 	for i := range c.Links {
 		tellLink(e, &c.Links[i])
 	}

@@ -123,6 +123,8 @@ type Counters struct {
 	FlushErrors  uint64    `json:"flushErrors"`
 	FlushSeconds Histogram `json:"flushSeconds"`
 
+	Disk Disk `json:"disk"`
+
 	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
 }
 

@@ -30,7 +30,7 @@ const QuorumVersion = 3
 var sinceVersion = map[string]int{
 	"lastFetchTimestamp": 1, "lastCaughtUpTimestamp": 1,
 	"errorMessage": 2, "nodes": 2, "replicaDirectoryId": 2,
-	"committedVoters": 3,
+	"committedVoters": 3, "disk": 3,
 }
 
 // QuorumRequest asks for several groups at once.
@@ -71,6 +71,8 @@ type ReplicaState struct {
 	LastFetchTimestamp int64 `json:"lastFetchTimestamp"`
 	// LastCaughtUpTimestamp is when it was at the end of the log last; now for the leader itself (Q-16).
 	LastCaughtUpTimestamp int64 `json:"lastCaughtUpTimestamp"`
+	// Disk is what ails the node's disk, as the leader knows: ok, slow, full, or full and slow.
+	Disk string `json:"disk"`
 }
 
 // QuorumNode is where a node can be reached.
@@ -209,6 +211,11 @@ func (c *Cluster) replicaState(v *view, m Replica) ReplicaState {
 		LastCaughtUpTimestamp: -1,
 	}
 	leader, at := v.leader, v.node.At
+	for _, f := range leader.Replication.Followers {
+		if f.Replica.Replica == m.Replica {
+			s.Disk = f.Disk
+		}
+	}
 	if m.Replica == leader.Replication.Self {
 		s.LogEndOffset, s.LastCaughtUpTimestamp = int64(leader.Written)+1, at
 		return s

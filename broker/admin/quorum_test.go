@@ -38,6 +38,7 @@ func TestDescribeLeader(t *testing.T) {
 	two, three := &g.Replication.Followers[1], &g.Replication.Followers[2]
 	two.Match, two.HeardMS, two.CaughtUpMS = 17, 200, 900
 	three.Match, three.HeardMS, three.CaughtUpMS = 0, -1, -1
+	g.Replication.Followers[0].Disk, two.Disk = "ok", "full"
 	res := describe(t, quorumRig(t, c, 1), "", `{"groups":["queue/a","control"]}`)
 	if res.ErrorCode != 0 || res.ErrorMessage != nil || len(res.Groups) != 2 || res.Version != 3 {
 		t.Fatalf("%+v", res)
@@ -52,9 +53,9 @@ func TestDescribeLeader(t *testing.T) {
 		return s[:8] + "-" + s[:4] + "-" + s[:4] + "-" + s[:4] + "-" + s[:12]
 	}
 	voters := []ReplicaState{
-		{1, disk(1), 21, -1, 1_000_000}, // the leader's own row
-		{2, disk(2), 18, 999_800, 999_100},
-		{3, disk(3), -1, -1, -1},
+		{1, disk(1), 21, -1, 1_000_000, "ok"}, // the leader's own row
+		{2, disk(2), 18, 999_800, 999_100, "full"},
+		{3, disk(3), -1, -1, -1, ""},
 	}
 	want := QuorumInfo{
 		LeaderID: 1, LeaderEpoch: 5, HighWatermark: 21, Voters: voters, CommittedVoters: voters,

@@ -324,7 +324,8 @@ func (c *Cluster) Status() ClusterStatus {
 	for _, n := range c.Registry.Nodes {
 		m := Member{Node: n, Live: c.live(n.Number())}
 		s.Nodes = append(s.Nodes, m)
-		s.Healthy = s.Healthy && m.Live.Reached
+		what, _ := m.Live.Disk.ails()
+		s.Healthy = s.Healthy && m.Live.Reached && what == ""
 	}
 	return s
 }
@@ -335,7 +336,7 @@ func (c *Cluster) live(number uint64) *MemberLive {
 	if f == nil {
 		return &MemberLive{Why: "nobody asked it"}
 	}
-	l := &MemberLive{Reached: f.Why == "", Why: f.Why}
+	l := &MemberLive{Reached: f.Why == "", Why: f.Why, Disk: f.Disk}
 	for i := range f.Groups {
 		if f.Groups[i].ID != controlID {
 			l.Replicas++

@@ -226,6 +226,9 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 		}
 	}
 	row := func(s *admin.ReplicaState, status string) {
+		if s.Disk != "" && s.Disk != "ok" {
+			status += ", disk " + s.Disk
+		}
 		lag := "-1"
 		if s.LogEndOffset >= 0 {
 			lag = strconv.FormatInt(end-s.LogEndOffset, 10)

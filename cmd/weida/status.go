@@ -194,8 +194,11 @@ func statusText(c *admin.ClusterStatus, all bool) []byte {
 	fmt.Fprintf(&b, "%s: %d of %d groups are healthy, %d of %d nodes answer\n", word, len(c.Groups)-ill, len(c.Groups),
 		len(c.Nodes)-away, len(c.Nodes))
 	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.Live != nil && !n.Live.Reached {
+		n := &c.Nodes[i]
+		if n.Live != nil && !n.Live.Reached {
 			fmt.Fprintf(&b, "! %s does not answer: see whether it runs, and start it (%s)\n", n.Metadata.Name, n.Live.Why)
+		} else if what, remedy := n.Trouble(); what != "" {
+			fmt.Fprintf(&b, "! %s: %s; %s\n", n.Metadata.Name, what, remedy)
 		}
 	}
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
