@@ -223,6 +223,7 @@ func (r *clusterRig) consume(c *client.Client, queue string, n int) (bodies []st
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	defer k.Close()
 	for d, err := range k.Deliveries(r.ctx) {
 		if err != nil {
 			r.t.Fatal(err)

@@ -150,6 +150,7 @@ func (d *disk) judgeLateLocked(late bool) {
 // look looks how much room there is; a worker runs it.
 func (d *disk) look() {
 	s, err := d.host.o.Store.Space()
+	defer d.host.sayDisk(false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.looking = false
@@ -165,12 +166,14 @@ func (d *disk) look() {
 	d.changeLocked()
 }
 
-// refuse notes that the disk refused a write for want of room.
+// refuse notes that the disk refused a write for want of room. The others hear of it before anybody leads in this node's
+// place, who could give the leadership back.
 func (d *disk) refuse() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.refused = d.now + diskRefusedTicks
 	d.changeLocked()
+	d.mu.Unlock()
+	d.host.sayDisk(false)
 }
 
 // took notes that the disk took a write where it had refused one.
@@ -218,6 +221,19 @@ func (d *disk) says() (state DiskState, all bool) {
 		d.tell, d.said = false, d.now
 	}
 	return state, all
+}
+
+// sayDisk sends the heartbeats that were collected, with what ails this node's disk: always, or if that is news.
+func (h *Host) sayDisk(always bool) {
+	disk, all := h.disk.says()
+	if !always && !all || h.o.Transport == nil {
+		return
+	}
+	var also []NodeID
+	if all {
+		also = h.nodesUp()
+	}
+	h.beats.send(h.o.Transport, disk, also)
 }
 
 // diskNews tells who leads here that the disk of a node is another one now, and the operator. It must not block.

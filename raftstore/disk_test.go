@@ -149,10 +149,10 @@ func TestElectedOnAFullDisk(t *testing.T) {
 func TestAllFull(t *testing.T) {
 	c, lead := threeNodes(t, 64)
 	c.publishes(1, "k", 3)
-	for _, n := range c.nodes {
+	for _, n := range append(c.rest(lead), lead) { // the leader last: it can go nowhere
 		n.keeps(t)
+		c.tick(2 * diskLookTicks)
 	}
-	c.tick(2 * diskLookTicks)
 	m := lead.kvs[1]
 	term := m.term
 	if _, err := m.propose(put("more", big)); !errors.Is(err, ErrDiskFull) {

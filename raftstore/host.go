@@ -64,12 +64,7 @@ func (h *Host) Step() bool {
 func (h *Host) Tick() {
 	h.disk.tick()
 	if h.o.Transport != nil {
-		disk, all := h.disk.says()
-		var also []NodeID
-		if all {
-			also = h.nodesUp()
-		}
-		h.beats.send(h.o.Transport, disk, also)
+		h.sayDisk(true)
 		h.far.tick()
 	}
 	h.scrub.tick()
