@@ -166,8 +166,8 @@ func (d *disk) look() {
 	d.changeLocked()
 }
 
-// refuse notes that the disk refused a write for want of room. The others hear of it before anybody leads in this node's
-// place, who could give the leadership back.
+// refuse notes that the disk refused a write for want of room. The others hear of it before anybody leads in this
+// node's place, who could give the leadership back.
 func (d *disk) refuse() {
 	d.mu.Lock()
 	d.refused = d.now + diskRefusedTicks
