@@ -37,7 +37,8 @@ func (d *Disk) ails() (what, remedy string) {
 	return "its disk is " + d.State, "look at that node"
 }
 
-// Trouble says what is wrong with the disk of a node that answers, and what to do; "" if nothing is, as far as is known.
+// Trouble says what is wrong with the disk of a node that answers, and what to do; "" if nothing is, as far as is
+// known.
 func (m *Member) Trouble() (what, remedy string) {
 	if m.Live == nil || !m.Live.Reached {
 		return "", ""
