@@ -193,6 +193,8 @@ type Replication struct {
 	Quiesced bool
 	// WaitingForBodies counts entries that came and wait for a body.
 	WaitingForBodies int
+
+	at int64 // of the host's clock, when it was published
 }
 
 // Progress is how far a member is, as the leader knows it.
@@ -205,6 +207,8 @@ type Progress struct {
 	HeardTicks    int64
 	CaughtUpTicks int64
 	Disk          DiskState // what ails its node's disk
+
+	lives bool // these ticks do not grow: the liveness of its node stands for them, or it is the leader itself
 }
 
 // BodyWriter receives a large body. One goroutine at a time.

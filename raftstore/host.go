@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Host runs the groups of one node on its shards. Methods may be called from any goroutine; Step and
@@ -18,6 +19,7 @@ type Host struct {
 	beats  beats
 	far    far
 	disk   disk
+	clock  atomic.Int64 // ticks, also those that no group was awake for
 	scrub  scrubber
 
 	mu sync.RWMutex
@@ -62,6 +64,7 @@ func (h *Host) Step() bool {
 // for a while give their descriptors back. Heartbeats of the ticks before are sent. It never blocks, and
 // its cost does not grow with the number of idle groups. Start calls it by itself.
 func (h *Host) Tick() {
+	h.clock.Add(1)
 	h.disk.tick()
 	if h.o.Transport != nil {
 		h.sayDisk(true)

@@ -21,7 +21,10 @@ type peers struct {
 type peer struct {
 	acked    uint64 // epoch of its node at its last answer to an append; 0: none in this leadership
 	heard    int64  // tick of its last answer; -1: none
-	caughtUp int64  // tick at which it was last seen at the end of the log; -1: never
+	// heardAt and caughtUp are on the clock of the host, which goes on while the group is quiet.
+	heardAt  int64
+	caughtUp int64 // of the last answer at which it was at the end of the log; -1: never
+	lives    bool  // its node was up when the group became quiet: until it wakes, that stands for answers
 	probed   bool   // it answered a heartbeat in this round: what raft sends it now may be a probe
 }
 
@@ -50,7 +53,7 @@ func (r *replica) heardOf(l *letter, toAppend bool) {
 		return
 	}
 	one := r.peers.of(id)
-	one.heard = r.now
+	one.heard, one.heardAt = r.now, r.host.clock.Load()
 	if toAppend {
 		one.acked = l.epoch
 	} else {
@@ -151,8 +154,8 @@ func (r *replica) heldBy() (held [MaxVoters]Index) {
 			return
 		}
 		one := r.peers.of(id)
-		if Index(pr.Match) >= last {
-			one.caughtUp = r.now
+		if Index(pr.Match) >= last && one.heard >= 0 {
+			one.caughtUp = one.heardAt // a member that is silent is nowhere
 		}
 		if !r.conf.votes(id) || n == len(match) {
 			return

@@ -76,6 +76,8 @@ func (r *replica) hushAll() {
 		if m.Replica == r.rid {
 			continue
 		}
+		one := r.peers.of(m.Replica)
+		_, one.lives = r.host.epochOf(m.Node)
 		q := quiet{from: r.rid, to: m.Replica, term: r.term, commit: last.Index}
 		r.send(m.Node, func(dst []byte) []byte { return appendQuiet(dst, q) })
 	}
@@ -110,8 +112,16 @@ func (r *replica) hush(l *letter) {
 
 // wake ends the quiet.
 func (r *replica) wake() {
-	if r.hushed {
-		r.hushed, r.rest = false, 0
+	if !r.hushed {
+		return
+	}
+	r.hushed, r.rest = false, 0
+	for _, one := range r.peers.list {
+		if one.lives && one.heard >= 0 {
+			one.heardAt = r.host.clock.Load()
+			one.caughtUp = one.heardAt
+		}
+		one.lives = false
 	}
 }
 

@@ -160,3 +160,53 @@ func TestQuietWithoutOne(t *testing.T) {
 		t.Error("they are not quiet together")
 	}
 }
+
+// Who is silent is so for longer and longer, also while the group is quiet without it, and also when it had everything:
+// the times that the leader tells go on. Those of a member that is up stay at now.
+func TestQuietTimesGoOn(t *testing.T) {
+	c, lead := quietCluster(t, 38)
+	gone := c.rest(lead)[0]
+	rows := func() (away, there Progress) {
+		for _, p := range c.replication(lead).Progress {
+			switch p.Node {
+			case gone.id:
+				away = p
+			case lead.id:
+			default:
+				there = p
+			}
+		}
+		return away, there
+	}
+	c.crash(gone, false, 0)
+	c.settle()
+	c.tick(10)
+	if away, _ := rows(); c.replication(lead).Quiesced || away.HeardTicks < 9 || away.CaughtUpTicks != away.HeardTicks {
+		t.Errorf("it had everything and is silent, in a group that is awake: %+v", away)
+	}
+	for _, what := range []string{"had everything", "missed something"} {
+		c.tick(60)
+		if !c.replication(lead).Quiesced {
+			t.Fatalf("%s: the leader is not quiet", what)
+		}
+		before, _ := rows()
+		c.tick(100)
+		away, there := rows()
+		if away.HeardTicks-before.HeardTicks != 100 || away.CaughtUpTicks-before.CaughtUpTicks != 100 ||
+			before.HeardTicks < 50 {
+			t.Errorf("%s: silent for %d ticks, then for %d; at the end of the log %d and %d ticks ago", what,
+				before.HeardTicks, away.HeardTicks, before.CaughtUpTicks, away.CaughtUpTicks)
+		}
+		if there.HeardTicks != 0 || there.CaughtUpTicks != 0 {
+			t.Errorf("%s: who is up is said to be silent: %+v", what, there)
+		}
+		lead.kvs[1].must(note("missed"))
+		c.settle()
+	}
+	c.start(gone)
+	c.open(gone, 1, nil)
+	c.tick(60)
+	if away, _ := rows(); away.HeardTicks != 0 || away.CaughtUpTicks != 0 {
+		t.Errorf("it is back, and said to be silent: %+v", away)
+	}
+}

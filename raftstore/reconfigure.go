@@ -273,6 +273,7 @@ func (r *replica) publishReplication() {
 		Current:          r.conf.target(),
 		Joint:            r.conf.joint() || r.unsettled(),
 		Quiesced:         r.hushed,
+		at:               r.host.clock.Load(),
 		WaitingForBodies: r.gate.entries(),
 	}
 	for _, c := range r.changes {
@@ -297,6 +298,30 @@ func (r *replica) publishReplication() {
 	r.status.Group, r.status.Role, r.status.Replication = r.id, role, rep
 }
 
+// aged is what was published, with the ticks since: a group that is quiet publishes nothing, and who is silent is so for
+// longer and longer.
+func (rep *Replication) aged(now int64) *Replication {
+	since := now - rep.at
+	if since == 0 || len(rep.Progress) == 0 {
+		return rep
+	}
+	c := *rep
+	c.Progress = slices.Clone(rep.Progress)
+	for i := range c.Progress {
+		p := &c.Progress[i]
+		if p.lives {
+			continue
+		}
+		if p.HeardTicks >= 0 {
+			p.HeardTicks += since
+		}
+		if p.CaughtUpTicks >= 0 {
+			p.CaughtUpTicks += since
+		}
+	}
+	return &c
+}
+
 // union are the members of both lists; who votes in either is a voter.
 func union(a, b []Member) []Member {
 	list := slices.Clone(a)
@@ -315,10 +340,11 @@ func union(a, b []Member) []Member {
 // progressRows is one row per member of Current.
 func (r *replica) progressRows(rep *Replication) []Progress {
 	rows := make([]Progress, len(rep.Current))
+	now := r.host.clock.Load()
 	for i, m := range rep.Current {
 		rows[i] = Progress{Member: m, HeardTicks: -1, CaughtUpTicks: -1}
 		if m.Replica == r.rid {
-			rows[i] = Progress{Member: m, Match: r.marks.Flushed, State: "leader"}
+			rows[i] = Progress{Member: m, Match: r.marks.Flushed, State: "leader", lives: true}
 		}
 		rows[i].Disk = r.host.DiskOf(m.Node)
 	}
@@ -332,13 +358,13 @@ func (r *replica) progressRows(rep *Replication) []Progress {
 		row.State = strings.ToLower(strings.TrimPrefix(pr.State.String(), "State"))
 		one := r.peers.of(id)
 		if one.heard >= 0 {
-			row.HeardTicks = r.now - one.heard
+			row.HeardTicks = now - one.heardAt
 		}
 		if one.caughtUp >= 0 {
-			row.CaughtUpTicks = r.now - one.caughtUp
+			row.CaughtUpTicks = now - one.caughtUp
 		}
-		if _, up := r.host.epochOf(row.Node); r.hushed && up {
-			row.HeardTicks, row.CaughtUpTicks = 0, 0
+		if r.hushed && one.lives {
+			row.HeardTicks, row.CaughtUpTicks, row.lives = 0, 0, true
 		}
 	})
 	return rows

@@ -162,6 +162,9 @@ func (o *seat) Status() Status {
 	if scrub.done > 0 {
 		st.Damage.SincePass = o.host.scrub.since(scrub.ended)
 	}
+	if st.Replication != nil {
+		st.Replication = st.Replication.aged(o.host.clock.Load())
+	}
 	st.Inbox = o.in.waiting()
 	st.Store = o.log.Stats()
 	return st
