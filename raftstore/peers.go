@@ -19,13 +19,13 @@ type peers struct {
 
 // peer is one member, as its leader sees it.
 type peer struct {
-	acked    uint64 // epoch of its node at its last answer to an append; 0: none in this leadership
-	heard    int64  // tick of its last answer; -1: none
+	acked uint64 // epoch of its node at its last answer to an append; 0: none in this leadership
+	heard int64  // tick of its last answer; -1: none
 	// heardAt and caughtUp are on the clock of the host, which goes on while the group is quiet.
 	heardAt  int64
 	caughtUp int64 // of the last answer at which it was at the end of the log; -1: never
 	lives    bool  // its node was up when the group became quiet: until it wakes, that stands for answers
-	probed   bool   // it answered a heartbeat in this round: what raft sends it now may be a probe
+	probed   bool  // it answered a heartbeat in this round: what raft sends it now may be a probe
 }
 
 // routesMax bounds the senders that no configuration names.

@@ -298,8 +298,8 @@ func (r *replica) publishReplication() {
 	r.status.Group, r.status.Role, r.status.Replication = r.id, role, rep
 }
 
-// aged is what was published, with the ticks since: a group that is quiet publishes nothing, and who is silent is so for
-// longer and longer.
+// aged is what was published, with the ticks since: a group that is quiet publishes nothing, and who is silent is so
+// for longer and longer.
 func (rep *Replication) aged(now int64) *Replication {
 	since := now - rep.at
 	if since == 0 || len(rep.Progress) == 0 {
