@@ -25,12 +25,13 @@ type cluster struct {
 	number raftstore.NodeID
 	birth  control.Birth
 	links  *peer.Links
-	// founder says that the cluster began with this node; self is its replica of the control log.
-	founder bool
-	self    raftstore.ReplicaID
-	started bool        // the links are; of who opens the node
-	opened  atomic.Bool // the control log is
-	table   atomic.Pointer[table]
+	// founder says that the cluster began with this node; self is its replica of the control log. kept says that it is
+	// written down, fresh that it was given in this life.
+	founder, kept, fresh bool
+	self                 raftstore.ReplicaID
+	started              bool        // the links are; of who opens the node
+	opened               atomic.Bool // the control log is
+	table                atomic.Pointer[table]
 
 	mu      sync.Mutex
 	nodes   []control.Node // guarded by mu; as the registry had them last
@@ -196,20 +197,40 @@ func (c *cluster) follow(s *control.State) {
 	})
 }
 
-// openControl opens this node's replica of the control log.
-func (c *cluster) openControl() error {
+// openControl opens this node's replica of the control log, or gives it up if it is damaged. missing says that there
+// should be one and is not.
+func (c *cluster) openControl(missing error) error {
 	n := c.node
 	n.registry.away, n.registry.meet = c.away, c.follow
-	g := &raftstore.Genesis{Term: 1, Index: control.GenesisIndex, Members: c.members()}
-	if !c.founder {
-		g.Members = nil // it learns
+	err := missing
+	if err == nil {
+		err = c.openMember()
 	}
-	_, err := n.host.OpenReplica(controlGroup, n.registry, raftstore.ReplicaOptions{Self: c.self, Genesis: g})
+	if why := damage(err); why != "" && n.host.Err() == nil {
+		err = c.rejoin(why, err)
+	} else if err == nil && n.registry.givenUp(n.Fingerprint(), c.self) {
+		n.registry.group.Stop()
+		err = c.rejoin(reasonGivenUp, errGivenUp)
+	}
+	if err == nil && !c.kept {
+		err = c.keep(c.self)
+	}
 	if err != nil {
 		return fmt.Errorf("control log: %w", err)
 	}
 	c.opened.Store(true)
 	return nil
+}
+
+// openMember opens it as it is. Only the replicas that the cluster began with have its members; others learn.
+func (c *cluster) openMember() error {
+	g := &raftstore.Genesis{Term: 1, Index: control.GenesisIndex}
+	if c.founder && uint64(c.self) == uint64(c.number) {
+		g.Members = c.members()
+	}
+	o := raftstore.ReplicaOptions{Self: c.self, Genesis: g}
+	_, err := c.node.host.OpenReplica(controlGroup, c.node.registry, o)
+	return err
 }
 
 func (c *cluster) event(e peer.Event) {

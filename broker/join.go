@@ -23,10 +23,10 @@ import (
 // joinedFile holds the id of a joined node's replica of the control log: 8 bytes, big-endian.
 const joinedFile = "joined"
 
-// join finds out as which replica this node has the control log, if the cluster did not begin with it. That may take as
-// long as nobody lets it in; Config.Wait ends it.
+// join finds out as which replica this node has the control log: the one that the cluster began with, or the one that
+// it was given. If it was given none yet, it asks, which may take as long as nobody lets it in; Config.Wait ends it.
 func (c *cluster) join() error {
-	if c == nil || c.founder {
+	if c == nil {
 		return nil
 	}
 	n := c.node
@@ -34,32 +34,50 @@ func (c *cluster) join() error {
 	b, err := fsync.ReadFile(n.c.files, path, 64)
 	switch {
 	case err == nil && len(b) == 8:
-		c.self = raftstore.ReplicaID(binary.BigEndian.Uint64(b))
+		c.self, c.kept = raftstore.ReplicaID(binary.BigEndian.Uint64(b)), true
 		return nil
 	case err == nil:
 		return fmt.Errorf("%s has %d bytes and not 8: it is damaged; nothing was changed; remove it, and the node asks the "+
 			"cluster again", path, len(b))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
+	case c.founder:
+		return nil
 	}
+	return c.among(func(ctx context.Context) error { return c.askToJoin(ctx, 0) })
+}
+
+// among lets f speak with the others while this node serves nothing else.
+func (c *cluster) among(f func(context.Context) error) error {
+	n := c.node
 	if err := n.listen(); err != nil {
 		return err
 	}
-	c.links.Start(n.listener, n.host)
-	c.started = true
+	if !c.started {
+		c.links.Start(n.listener, n.host)
+		c.started = true
+	}
 	ctx, cancel := context.WithCancel(n.c.waiting())
 	met := make(chan struct{})
 	go func() {
 		defer close(met)
 		n.acceptPeers(ctx)
 	}()
-	c.self, err = c.askToJoin(ctx)
+	err := f(ctx)
 	cancel()
 	<-met
-	if err != nil {
+	return err
+}
+
+// keep writes down as which replica this node has the control log. From then on one that is not there is missing.
+func (c *cluster) keep(id raftstore.ReplicaID) error {
+	n := c.node
+	b := binary.BigEndian.AppendUint64(nil, uint64(id))
+	if err := fsync.WriteFileAtomic(n.c.files, n.c.Dir, joinedFile, b); err != nil {
 		return err
 	}
-	return fsync.WriteFileAtomic(n.c.files, n.c.Dir, joinedFile, binary.BigEndian.AppendUint64(nil, uint64(c.self)))
+	c.self, c.kept = id, true
+	return nil
 }
 
 // acceptPeers serves other nodes alone, until ctx ends.
@@ -75,8 +93,9 @@ func (n *Node) acceptPeers(ctx context.Context) {
 	}
 }
 
-// askToJoin tells the seeds that this node is there, until one of them says as which replica.
-func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
+// askToJoin tells the seeds that this node is there, until one of them says as which replica, but for one that was
+// given up. It is written down.
+func (c *cluster) askToJoin(ctx context.Context, but raftstore.ReplicaID) error {
 	n := c.node
 	who := n.whoAmI()
 	came := control.Register{
@@ -103,8 +122,9 @@ func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
 			}
 			b, err := c.links.Call(ctx, node, []byte{callJoin})
 			if err == nil && len(b) == 8 {
-				if id := binary.BigEndian.Uint64(b); id != 0 {
-					return raftstore.ReplicaID(id), nil
+				if id := raftstore.ReplicaID(binary.BigEndian.Uint64(b)); id != 0 && id != but {
+					c.fresh = true
+					return c.keep(id)
 				}
 			}
 		}
@@ -115,9 +135,9 @@ func (c *cluster) askToJoin(ctx context.Context) (raftstore.ReplicaID, error) {
 		select {
 		case <-time.After(leaderAgain):
 		case <-n.Displaced():
-			return 0, n.DisplacedBy()
+			return n.DisplacedBy()
 		case <-ctx.Done():
-			return 0, fmt.Errorf("the cluster has not let this node in: %w; its number is %d and its key %s; `weida node add` "+
+			return fmt.Errorf("the cluster has not let this node in: %w; its number is %d and its key %s; `weida node add` "+
 				"on the cluster makes it known", context.Cause(ctx), uint64(c.number), who.Node)
 		}
 	}

@@ -233,20 +233,15 @@ func (r *registry) Restore(s raftstore.Source) error {
 
 // openControl opens the control log. One that is gone while queues are there is damage.
 func (n *Node) openControl() error {
-	groups, err := n.store.Groups()
+	missing, err := n.controlMissing()
 	if err != nil {
 		return err
-	}
-	known, err := n.store.HasLog(controlGroup)
-	if err != nil {
-		return err
-	}
-	if !known && len(groups) > 0 {
-		return fmt.Errorf("the control log is missing: %s holds %d groups but not groups/%d, which says what they are; "+
-			"nothing was made or changed; restore that directory", n.c.Dir, len(groups), uint64(controlGroup))
 	}
 	if c := n.cluster; c != nil {
-		return c.openControl()
+		return c.openControl(missing)
+	}
+	if missing != nil {
+		return missing
 	}
 	if _, err := n.host.OpenOwner(controlGroup, n.registry, raftstore.OwnerOptions{Create: true}); err != nil {
 		return fmt.Errorf("control log: %w", err)

@@ -48,7 +48,11 @@ func (s *State) withoutLost(c *Lost, step Step, rows []Replica) ([]Replica, *Err
 	at := slices.IndexFunc(rows, func(r Replica) bool { return r.Replica == c.Replica })
 	switch {
 	case at < 0:
-		return nil, &Error{Reason: Conflict, Message: fmt.Sprintf("it has no replica %d", c.Replica)}
+		err := &Error{Reason: Conflict, Message: fmt.Sprintf("it has no replica %d", c.Replica)}
+		if c.Kind != "" {
+			err.Reason = NotFound
+		}
+		return nil, err
 	case rows[at].Owner:
 		return nil, &Error{Reason: Invalid, Message: "it has an owner alone: nothing can take the place of its messages"}
 	case flaw(c.Reason, 1, wordMax) != "":
