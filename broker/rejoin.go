@@ -24,8 +24,8 @@ import (
 // reasonGivenUp is why a replica of the control log goes whose files are sound: an earlier start found them damaged.
 const reasonGivenUp = "GivenUp"
 
-var errGivenUp = errors.New("this node's replica of the control log was given up in an earlier start, for its files were " +
-	"damaged or could not be read then")
+var errGivenUp = errors.New("this node's replica of the control log was given up in an earlier start, for its files " +
+	"were damaged or could not be read then")
 
 // controlMissing is what is wrong if there should be a control log and there is none, nil if all is well.
 func (n *Node) controlMissing() (missing, err error) {
