@@ -52,6 +52,14 @@ func (r *run) attack(ctx context.Context, list []fault) error {
 		}
 		work.Go(func() { errs[i] = r.play(ctx, mine, i == 0) })
 	}
+	if r.o.lieAt > 0 {
+		work.Go(func() {
+			r.until(ctx, r.o.lieAt, false)
+			for _, s := range r.seats {
+				s.disk.lie()
+			}
+		})
+	}
 	work.Wait()
 	return errors.Join(errs...)
 }

@@ -23,6 +23,8 @@ type disk interface {
 	// power again, when nobody uses it.
 	cut(how string)
 	back() error
+	// lie has it say, from now on, that it flushed, and not do it.
+	lie()
 	close() error
 }
 
@@ -71,6 +73,8 @@ type directory string
 func (d directory) root() string { return string(d) }
 func (d directory) cut(string)   { panic("bug: crash: the power of this disk cannot be cut") }
 func (d directory) back() error  { panic("bug: crash: the power of this disk was not cut") }
+
+func (d directory) lie() { panic("bug: crash: this disk cannot lie") }
 
 // plain is a directory of the machine's own disk.
 type plain struct{ directory }
@@ -129,6 +133,7 @@ func (d device) cut(how string) {
 }
 
 func (d device) back() error  { return d.d.Remount() }
+func (d device) lie()         { d.d.Lie() }
 func (d device) close() error { return d.d.Close() }
 
 // volume is a disk with the lock that those who write to it beside the node share with its power.

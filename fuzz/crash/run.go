@@ -31,7 +31,9 @@ type options struct {
 	dir           string // where the run's directory is made
 	bin           string // the binary; built if empty
 	keep          bool
-	live          io.Writer // the live line; nil for none
+	live          io.Writer     // the live line; nil for none
+	plan          []fault       // of a test; else the seed's
+	lieAt         time.Duration // of a test: from when on disks say that they flushed, and do not; 0 for never
 	tty           bool
 	target        string // a context file: somebody else's cluster
 	again         string // the command that repeats it
@@ -77,7 +79,10 @@ func attackAll(ctx context.Context, o options) (res *result, err error) {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, err
 	}
-	plan := schedule(o.seed, o.nodes, o.duration, o.kinds)
+	plan := o.plan
+	if plan == nil {
+		plan = schedule(o.seed, o.nodes, o.duration, o.kinds)
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# %s\n", o.again)
 	for _, f := range plan {

@@ -53,24 +53,24 @@ func (f fault) String() string {
 
 // The times of faults.
 const (
-	warmUp    = 4 * time.Second // load without faults, at the beginning
-	coolDown  = 3 * time.Second // and at the end
-	shortest  = 50 * time.Millisecond
-	longest   = 8 * time.Second
-	breathing = 12 * time.Second // the longest time from one fault to the next of the same lane
+	warmUp   = 4 * time.Second // load without faults, at the beginning
+	coolDown = 3 * time.Second // and at the end
+	shortest = 50 * time.Millisecond
+	longest  = 8 * time.Second
 )
 
 // lane is a sequence of faults of which one ends before the next begins. Those of different lanes overlap: a node may
 // be killed in a partition, with a full disk.
 type lane struct {
-	name  string
-	kinds []kind
+	kinds     []kind
+	breathing time.Duration // the longest time from one to the next
 }
 
+// lanes: the first has the processes.
 var lanes = []lane{
-	{"process", []kind{kill, pause, restart, powerOff, bitflip}},
-	{"network", []kind{partition}},
-	{"disk", []kind{diskfull}},
+	{[]kind{kill, pause, restart, powerOff, bitflip}, 6 * time.Second},
+	{[]kind{partition}, 12 * time.Second},
+	{[]kind{diskfull}, 15 * time.Second},
 }
 
 // schedule is the faults of a run: a pure function of its arguments, sorted by time.
@@ -87,13 +87,13 @@ func schedule(seed uint64, nodes int, duration time.Duration, chosen []kind) (li
 			continue
 		}
 		d := &drawer{rng: rand.New(rand.NewPCG(seed, 100+uint64(i))), nodes: nodes, fragile: fragile}
-		for at := warmUp + d.span(0, breathing); ; {
+		for at := warmUp + d.span(0, l.breathing); ; {
 			f := d.draw(possible[d.rng.IntN(len(possible))])
 			if f.At = at; f.At+f.For > duration-coolDown {
 				break
 			}
 			list = append(list, f)
-			at += f.For + d.span(0, breathing)
+			at += f.For + d.span(0, l.breathing)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b fault) int { return int(a.At - b.At) })
