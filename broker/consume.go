@@ -43,6 +43,7 @@ type consumer struct {
 	failure  *wire.Error    // guarded by mu; why the stream ends
 	abort    func()         // ends the reading
 	absent   atomic.Bool    // its subscription did not get into the log
+	later    []queue.Effect // deliver's: messages whose body is damaged here and comes again from another replica
 }
 
 func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Reader, open wire.OpenConsumer) {
@@ -257,15 +258,21 @@ func (c *consumer) deliver(ctx context.Context, stream io.Writer) {
 	defer c.end()
 	var buf []byte
 	for {
+		var again <-chan time.Time
+		if len(c.later) > 0 {
+			again = time.After(laterAgain)
+		}
+		var events []queue.Effect
 		select {
 		case <-c.bell:
+			c.mu.Lock()
+			events, c.events = c.events, nil
+			c.mu.Unlock()
+		case <-again:
+			events, c.later = c.later, nil
 		case <-ctx.Done():
 			return
 		}
-		c.mu.Lock()
-		events := c.events
-		c.events = nil
-		c.mu.Unlock()
 		buf = buf[:0]
 		for i, e := range events {
 			giveWay(i)
@@ -308,6 +315,10 @@ func (c *consumer) eventFrame(ctx context.Context, stream io.Writer, buf []byte,
 		return buf, nil
 	}
 	f := &wire.Deliver{Offset: e.Offset, Attempt: e.Attempt, Term: e.Ref.Term, Producer: e.Producer, Seq: e.Seq}
-	d := delivery{session: c.session, queue: c.queue, stream: stream}
-	return d.append(ctx, buf, f, e.Ref, e.Large)
+	d := delivery{session: c.session, queue: c.queue, stream: stream, length: e.Length}
+	buf, err := d.append(ctx, buf, f, e.Ref, e.Large)
+	if d.later {
+		c.later = append(c.later, e)
+	}
+	return buf, err
 }

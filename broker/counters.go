@@ -3,6 +3,7 @@ package broker
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weida/broker/admin"
 	"weida/broker/peer"
@@ -79,6 +80,13 @@ func (n *Node) Counters() admin.Counters {
 	out.FlushErrors = s.Errors
 	out.FlushSeconds = seconds(s.RoundTime)
 	out.Disk = admin.DiskOf(n.host.Disk())
+	sc := n.host.Scrub()
+	out.Scrub = admin.ScrubCounters{
+		Bytes: sc.Bytes, Passes: sc.Passes, PassAge: -1, Found: sc.Found, Mended: sc.Mended, Open: sc.Open,
+	}
+	if sc.SincePass >= 0 {
+		out.Scrub.PassAge = (time.Duration(sc.SincePass) * tickTime).Seconds()
+	}
 	if n.cluster != nil {
 		for _, l := range n.cluster.links.Stats() {
 			out.Links = append(out.Links, linkCounters(l))

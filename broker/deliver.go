@@ -21,6 +21,10 @@ type delivery struct {
 	queue   *nodeQueue
 	stream  io.Writer
 	peek    bool // what is gone was settled meanwhile
+	// later is set by append if the message was held back, and its body comes again from another replica.
+	later bool
+	// length is that of the body.
+	length uint64
 }
 
 // giveWay lets others run before every eighth message that is read for somebody. A dozen consumers that catch up, with
@@ -41,6 +45,14 @@ func (d *delivery) append(ctx context.Context, buf []byte, f *wire.Deliver, ref 
 		return buf, nil
 	}
 	if err != nil {
+		var damaged *raftstore.DamagedError
+		switch d.later = errors.As(err, &damaged) && !damaged.Alone; {
+		case d.later:
+			return buf, nil
+		case damaged != nil && !d.peek:
+			d.queue.log.Error("a message is damaged", "offset", f.Offset, "err", err)
+			return d.unreadable(ctx, buf, f)
+		}
 		d.queue.log.Error("a message cannot be read and is held back", "offset", f.Offset, "err", err)
 		return buf, nil
 	}
@@ -61,6 +73,18 @@ func (d *delivery) append(ctx context.Context, buf []byte, f *wire.Deliver, ref 
 		return buf, nil
 	}
 	return buf[:0], write(d.stream, buf)
+}
+
+// unreadable delivers a message whose only body is damaged, so that it can be settled: the body ends with the reason
+// before it begins.
+func (d *delivery) unreadable(ctx context.Context, buf []byte, f *wire.Deliver) ([]byte, error) {
+	to, err := d.session.conn.OpenUniStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	to.CancelWrite(quic.StreamErrorCode(wire.BodyDamaged))
+	f.Large, f.Stream, f.Length = true, uint64(to.StreamID()), d.length
+	return wire.Append(buf, f), nil
 }
 
 // large streams a body from its file. Other messages of the stream wait behind it: a client may take as

@@ -43,6 +43,8 @@ const (
 	wantPatience = 5 * time.Second
 	// reattachGrace is how long a new leader keeps for a subscription what its consumer had not settled.
 	reattachGrace = 10 * time.Second
+	// laterAgain is how long a message whose body is damaged waits to be looked for again.
+	laterAgain = 250 * time.Millisecond
 	// againAfter is how long what had no room in a queue's log waits for another try, if nothing else is written.
 	againAfter = time.Second
 	// asideRest is how long after one replica of a queue the next one is set aside on the same node.
@@ -153,6 +155,16 @@ func nodeLimits() []LimitRow {
 			fmt.Sprintf("%v; %v; %v; %s in %v",
 				endpoint.HandshakeIdle, endpoint.IdleMax, openTimeout, size(bodyPace), bodyStall),
 			"closed; what had no answer is indeterminate",
+		},
+		{
+			"reading again what is stored, to find damage",
+			fmt.Sprintf("%s in a second, all of it at most once in %dh; `scrub` in the node file",
+				size(raftstore.ScrubBytesDefault), raftstore.ScrubEveryDefault*tickTime/time.Hour), "it takes longer",
+		},
+		{
+			"damage that a replica mends by itself",
+			fmt.Sprintf("%v as leader, %v in all", raftstore.MendGraceTicks*tickTime, raftstore.MendFailTicks*tickTime),
+			"the leadership is handed over; the replica is made anew",
 		},
 		{
 			"queue's inbox",

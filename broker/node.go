@@ -56,6 +56,11 @@ type Config struct {
 	Advertise string
 	// Connectors is the directory in which the files of file connectors lie; "" runs no connectors on this node.
 	Connectors string
+	// ScrubBytes is how many bytes a second are read again of what the node stores, to find damage, at most; 8 MiB if
+	// zero, nothing below. ScrubEvery is the least time from the beginning of one pass over everything to the next; a
+	// day if zero.
+	ScrubBytes int64
+	ScrubEvery time.Duration
 	// Keep names files of the process in the data directory that are no concern of the store.
 	Keep []string
 	// Log receives what an operator should know; nil is silent.
@@ -197,7 +202,11 @@ func (n *Node) openStorage() error {
 	if n.cluster, err = newCluster(n); err != nil {
 		return err
 	}
-	o := raftstore.HostOptions{Store: n.store, Event: n.groupEvent, Retired: n.retired}
+	o := raftstore.HostOptions{
+		Store: n.store, Event: n.groupEvent, Retired: n.retired,
+		ScrubBytes: max(n.c.ScrubBytes, 0), ScrubOff: n.c.ScrubBytes < 0,
+		ScrubEvery: int((n.c.ScrubEvery + tickTime - 1) / tickTime),
+	}
 	if c := n.cluster; c != nil {
 		o.Node, o.Transport = c.number, c.links
 		n.router, n.askNode = c, c.askNode
@@ -313,5 +322,9 @@ func (n *Node) groupEvent(e raftstore.Event) {
 		go n.registry.wakeAll() // the host may be called with the registry locked
 		return
 	}
-	n.c.Log.Info("group: "+string(e.Kind), "group", uint64(e.Group), "index", uint64(e.Index), "err", e.Err)
+	tell := n.c.Log.Info
+	if e.Kind == raftstore.DamageFound || e.Kind == raftstore.DamageStays {
+		tell = n.c.Log.Error
+	}
+	tell("group: "+string(e.Kind), "group", uint64(e.Group), "index", uint64(e.Index), "err", e.Err)
 }

@@ -21,16 +21,16 @@ import (
 // What is damaged in the segment that is appended to is left behind first, because only a sealed segment opens with it.
 // With one replica a damaged body stays damaged: its message refuses to be read, the others are not affected.
 //
-// A replica that is not mended within mendGraceTicks hands its leadership over, if it has it; after mendFailTicks
+// A replica that is not mended within MendGraceTicks hands its leadership over, if it has it; after MendFailTicks
 // Status says that it has to be made anew.
 
 const (
-	// mendGraceTicks is how long a leader may be damaged, mendAsideTicks how long it then waits before it hands over
+	// MendGraceTicks is how long a leader may be damaged, mendAsideTicks how long it then waits before it hands over
 	// again, if it was elected all the same.
-	mendGraceTicks = 10
+	MendGraceTicks = 10
 	mendAsideTicks = 100
-	// mendFailTicks is after how long a replica that could not mend itself says so.
-	mendFailTicks = 100
+	// MendFailTicks is after how long a replica that could not mend itself says so.
+	MendFailTicks = 100
 	// hurtsMax bounds what was found and is not taken up yet; what is more is found again.
 	hurtsMax = 4096
 )
@@ -242,7 +242,7 @@ func (o *seat) damage(now int64, alone bool) (d Damage, failed error) {
 	}
 	first := o.mends.open[0]
 	d.Reason = fmt.Errorf("%s: %w", first.Kind, first.Err)
-	if now-first.since < mendFailTicks && !alone {
+	if now-first.since < MendFailTicks && !alone {
 		return d, nil
 	}
 	return d, fmt.Errorf("raftstore: group %d: %d damages on this node's disk are not mended, the first: %w",

@@ -151,7 +151,7 @@ func (r *replica) asideIfDamaged() {
 	if !r.mending() || r.soft.RaftState != raft.StateLeader || r.now < r.mends.aside || off.mendAside {
 		return
 	}
-	if r.now-r.mends.open[0].since <= mendGraceTicks || r.transferring() {
+	if r.now-r.mends.open[0].since <= MendGraceTicks || r.transferring() {
 		return
 	}
 	r.mends.aside = r.now + mendAsideTicks

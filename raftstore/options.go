@@ -88,8 +88,8 @@ func (o HostOptions) withDefaults() HostOptions {
 	setDefault(&o.Transfers, defaultTransfers)
 	setDefault(&o.TransferBytes, defaultTransferBytes)
 	setDefault(&o.RoomBytes, defaultRoomBytes)
-	setDefault(&o.ScrubBytes, defaultScrubBytes)
-	setDefault(&o.ScrubEvery, defaultScrubEvery)
+	setDefault(&o.ScrubBytes, ScrubBytesDefault)
+	setDefault(&o.ScrubEvery, ScrubEveryDefault)
 	if o.Event == nil {
 		o.Event = func(Event) {}
 	}

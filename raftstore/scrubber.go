@@ -34,9 +34,11 @@ type scrubber struct {
 }
 
 const (
-	defaultScrubBytes = 8 << 20        // a second
-	defaultScrubEvery = 24 * 3600 * 10 // ticks
-	scrubBeginsTicks  = 60 * 10        // after how many ticks of a node's life the first pass begins, at most
+	// ScrubBytesDefault and ScrubEveryDefault are those of HostOptions: bytes a second, and ticks.
+	ScrubBytesDefault = 8 << 20
+	ScrubEveryDefault = 24 * 3600 * ticksPerSecond
+
+	scrubBeginsTicks = 60 * 10 // after how many ticks of a node's life the first pass begins, at most
 )
 
 // seatScrub is how far a group's scrub is, guarded by seat.mu.

@@ -61,6 +61,15 @@ var sumFamilies = []metric{
 		"weida_disk_state", gauge, labels("state"),
 		"Always 1; the label says how the disk is: ok, slow, full, or full and slow.",
 	},
+	{"weida_scrub_bytes_total", counter, nil, "Bytes read again from the disk to find damage, since the node started."},
+	{"weida_scrub_passes_total", counter, nil, "Times that everything was read again, since the node started."},
+	{"weida_scrub_pass_age_seconds", gauge, nil, "Time since everything was read again; -1 if it was not."},
+	{
+		"weida_damage_found_total", counter, nil,
+		"Bodies, entries and files that were not what was written, since the node started.",
+	},
+	{"weida_damage_mended_total", counter, nil, "Of these, those that are whole again or that nothing needs any more."},
+	{"weida_damage_open", gauge, nil, "Of these, those that are not mended. Nothing of them is served."},
 
 	{"weida_peer_up", gauge, labels("peer"), "Whether the link with another node, by its number, stands."},
 	{"weida_peer_round_trip_seconds", gauge, labels("peer"), "How long a packet to another node and back takes."},

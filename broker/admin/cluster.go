@@ -72,6 +72,8 @@ type view struct {
 	node   *Facts // that of the leader
 	// hint is a group that names a leader that did not answer; nil if there is none.
 	hint *Group
+	// damaged are the replicas that know of damage on their disk that is not mended.
+	damaged []damagedOn
 	// several says that somebody knows of a consensus group, whatever is wanted by now.
 	several bool
 }
@@ -84,6 +86,12 @@ func QueueGroup(name string) string { return "queue/" + name }
 
 // controlID is the group id of the control log.
 const controlID = 1
+
+// damagedOn is damage that is not mended, and where.
+type damagedOn struct {
+	node *Facts
+	*GroupDamage
+}
 
 // views are all groups: the control group, then the queues by name.
 func (c *Cluster) views() []*view {
@@ -122,6 +130,9 @@ func (c *Cluster) controlFactor() int {
 // see takes one replica's word. Of two leaders the one of the higher term counts.
 func (v *view) see(f *Facts, g *Group) {
 	v.several = v.several || g.Replication != nil
+	if g.Damage != nil && g.Damage.Open > 0 {
+		v.damaged = append(v.damaged, damagedOn{f, g.Damage})
+	}
 	switch {
 	case g.Role == RoleLeader || g.Role == RoleOwner:
 		if v.leader == nil || g.Term > v.leader.Term {
@@ -173,7 +184,25 @@ func (c *Cluster) state(v *view) GroupState {
 		s.CommittedVoters, s.CurrentVoters = []uint64{s.LeaderNode}, []uint64{s.LeaderNode}
 	}
 	s.judge(g)
+	if len(v.damaged) > 0 && (s.Health == Healthy || s.Health == Changing) {
+		c.judgeDamage(v, &s)
+	}
 	return s
+}
+
+// judgeDamage says that a group that serves has damage on a disk.
+func (c *Cluster) judgeDamage(v *view, s *GroupState) {
+	d := v.damaged[0]
+	s.Health = Degraded
+	s.Why = fmt.Sprintf("%d damages on the disk of %s are not mended: %s", d.Open, c.nameOf(d.node), d.Why)
+	switch {
+	case !v.several:
+		s.Remedy = "release or reject the messages that can't be read, or stop the node and put back a copy of the directory"
+	case d.Stays != "":
+		s.Remedy = "look at that node's disk; its replica is made anew from the others"
+	default:
+		s.Remedy = "wait: it comes again from the other replicas"
+	}
 }
 
 // follow adds up how far the voters are.

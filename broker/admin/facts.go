@@ -55,22 +55,47 @@ var roles = map[raftstore.Role]Role{
 
 // Group is one replica's view of its group.
 type Group struct {
-	ID        uint64 `json:"id"`
-	Queue     string `json:"queue"` // "" is the control group
-	Role      Role   `json:"role"`
-	Term      uint64 `json:"term"`
-	First     uint64 `json:"first"` // oldest entry in the log
-	Written   uint64 `json:"written"`
-	Flushed   uint64 `json:"flushed"`
-	Committed uint64 `json:"committed"`
-	Applied   uint64 `json:"applied"`
-	Waiting   uint64 `json:"waiting"`   // proposals and entries that are not committed
-	StalledMS int64  `json:"stalledMs"` // for how long some wait while nothing was committed; 0 if none do
-	Trouble   string `json:"trouble"`   // why it takes no proposals, "" if it does
-	DiskFull  bool   `json:"diskFull"`  // that is for want of room, and passes by itself
+	ID        uint64       `json:"id"`
+	Queue     string       `json:"queue"` // "" is the control group
+	Role      Role         `json:"role"`
+	Term      uint64       `json:"term"`
+	First     uint64       `json:"first"` // oldest entry in the log
+	Written   uint64       `json:"written"`
+	Flushed   uint64       `json:"flushed"`
+	Committed uint64       `json:"committed"`
+	Applied   uint64       `json:"applied"`
+	Waiting   uint64       `json:"waiting"`   // proposals and entries that are not committed
+	StalledMS int64        `json:"stalledMs"` // for how long some wait while nothing was committed; 0 if none do
+	Trouble   string       `json:"trouble"`   // why it takes no proposals, "" if it does
+	DiskFull  bool         `json:"diskFull"`  // that is for want of room, and passes by itself
+	Damage    *GroupDamage `json:"damage"`    // nil: none was found
 	// Replication is nil in a group with one owner.
 	Replication *Replication `json:"replication"`
 	Live        *Live        `json:"live"` // of a queue that this node leads or owns
+}
+
+// GroupDamage is what of a replica's disk was not what had been written there, since the group was opened.
+type GroupDamage struct {
+	Found  uint64 `json:"found"`
+	Mended uint64 `json:"mended"`
+	Open   int    `json:"open"` // found and not mended; nothing of it is served
+	// Why says what and where the first one is that is open, Stays why this replica has to be made anew; "" is nothing.
+	Why   string `json:"why"`
+	Stays string `json:"stays"`
+}
+
+func damageOf(s raftstore.Status) *GroupDamage {
+	if s.Damage.Found == 0 {
+		return nil
+	}
+	d := &GroupDamage{Found: s.Damage.Found, Mended: s.Damage.Mended, Open: s.Damage.Open}
+	if s.Damage.Reason != nil {
+		d.Why = s.Damage.Reason.Error()
+	}
+	if s.Damaged != nil {
+		d.Stays = s.Damaged.Error()
+	}
+	return d
 }
 
 // Replication is what a replica knows of the others.
@@ -113,7 +138,7 @@ func GroupOf(s raftstore.Status, queue string, tick time.Duration) Group {
 	g := Group{
 		ID: uint64(s.Group), Queue: queue, Role: roles[s.Role], Term: uint64(m.Term), First: uint64(s.First),
 		Written: uint64(m.Written), Flushed: uint64(m.Flushed), Committed: uint64(m.Committed), Applied: uint64(m.Applied),
-		Waiting: uint64(s.Inbox),
+		Waiting: uint64(s.Inbox), Damage: damageOf(s),
 	}
 	if m.Written > m.Committed {
 		g.Waiting += uint64(m.Written - m.Committed)

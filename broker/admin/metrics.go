@@ -198,6 +198,12 @@ func tellCounters(e emit, c Counters) {
 	e.put("weida_disk_total_bytes", float64(c.Disk.TotalBytes))
 	e.put("weida_disk_reserve_bytes", float64(c.Disk.ReserveBytes))
 	e.put("weida_disk_state", 1, c.Disk.State)
+	e.count("weida_scrub_bytes_total", c.Scrub.Bytes)
+	e.count("weida_scrub_passes_total", c.Scrub.Passes)
+	e.put("weida_scrub_pass_age_seconds", c.Scrub.PassAge)
+	e.count("weida_damage_found_total", c.Scrub.Found)
+	e.count("weida_damage_mended_total", c.Scrub.Mended)
+	e.put("weida_damage_open", float64(c.Scrub.Open))
 	for i := range c.Links {
 		tellLink(e, &c.Links[i])
 	}

@@ -124,8 +124,19 @@ type Counters struct {
 	FlushSeconds Histogram `json:"flushSeconds"`
 
 	Disk Disk `json:"disk"`
+	Scrub ScrubCounters `json:"scrub"`
 
 	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
+}
+
+// ScrubCounters are what the node counts of the damage that it looks for on its disk.
+type ScrubCounters struct {
+	Bytes   uint64  `json:"bytes"`   // read again
+	Passes  uint64  `json:"passes"`  // over everything
+	PassAge float64 `json:"passAge"` // seconds since the end of the last one; -1 if none ended
+	Found   uint64  `json:"found"`   // bodies, entries and files
+	Mended  uint64  `json:"mended"`
+	Open    int     `json:"open"` // found and not mended
 }
 
 // LinkCounters are what a link with another node counts.

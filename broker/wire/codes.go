@@ -229,8 +229,10 @@ var Codes = []Info{
 	},
 	{
 		BodyDamaged, "body_damaged", "The message's body on disk is damaged.",
-		"The message was not delivered and not deleted; the queue goes on with the others.",
-		"Look at the node's log for the file; restore it from a copy.", RetryNever,
+		"Nothing of it was shown as whole, and nothing was deleted; the queue goes on with the others. A replica gets it " +
+			"from another one.",
+		"Release the message: with several replicas it comes whole. With one, look at the node's log for the file; " +
+			"restore it from a copy, or reject the message.", RetryNever,
 	},
 	{
 		TooManySubs, "too_many_subscriptions", "The queue has as many subscriptions as it may have.",

@@ -50,6 +50,9 @@ func (f *Publish) decode(d *dec) {
 	}
 	f.Headers = d.bytes(HeadersMax, "headers")
 	f.Large, f.Stream, f.Length, f.Body = d.body()
+	if d.err == nil && f.Large && f.Length <= InlineMax {
+		d.fail("a large body that would fit a frame")
+	}
 }
 
 // body: a flag, then stream and length of a large body or the bytes of a small one.
@@ -67,11 +70,7 @@ func (d *dec) body() (large bool, stream, length uint64, small []byte) {
 	if large = d.bool(); !large {
 		return false, 0, 0, d.bytes(InlineMax, "body")
 	}
-	stream, length = d.uint(), d.uint()
-	if d.err == nil && length <= InlineMax {
-		d.fail("a large body that would fit a frame")
-	}
-	return large, stream, length, nil
+	return large, d.uint(), d.uint(), nil
 }
 
 // BodyHead starts a unidirectional stream: Length raw bytes follow, then the body's 16-byte digest

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
@@ -38,6 +39,14 @@ type nodeFile struct {
 	Trust []trustEntry `yaml:"trust"`
 	// Connectors lets this node run connectors.
 	Connectors *connectorsEntry `yaml:"connectors,omitempty"`
+	// Scrub says how what is stored is read again to find damage.
+	Scrub *scrubEntry `yaml:"scrub,omitempty"`
+}
+
+// scrubEntry says how much is read again, and how often.
+type scrubEntry struct {
+	BytesPerSecond int64            `yaml:"bytesPerSecond,omitempty"` // 8 MiB if it is not there; below 0 is not at all
+	Every          control.Duration `yaml:"every,omitempty"`          // from one beginning to the next; 24h if not there
 }
 
 // connectorsEntry says what connectors may touch on this machine.
@@ -264,6 +273,14 @@ func (n *nodeFile) cluster() []control.Seed {
 		list = append(list, control.Seed{Name: s.Name, Address: s.Address, Fingerprint: s.Fingerprint})
 	}
 	return list
+}
+
+// scrub is how many bytes a second are read again, and how often all of them; 0 is the default.
+func (n *nodeFile) scrub() (bytes int64, every time.Duration) {
+	if n.Scrub == nil {
+		return 0, 0
+	}
+	return n.Scrub.BytesPerSecond, max(time.Duration(n.Scrub.Every), 0)
 }
 
 // connectors is the directory of connectors' files, "" for none.

@@ -57,6 +57,7 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 	if err == nil {
 		err = f.seeds()
 	}
+	scrubBytes, scrubEvery := f.scrub()
 	if err != nil {
 		return fmt.Errorf("%s: %w; nothing was started", config, err)
 	}
@@ -68,8 +69,8 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		Dir: data, Listen: f.Listen, Trust: trust, MessageMax: f.MessageMax, Keep: []string{"pid"},
 		Name: f.Name, Admin: f.Admin, Version: buildVersion(), Seeds: f.cluster(), Number: raftstore.NodeID(f.Number),
 		Wait:       ctx,
-		Connectors: f.connectors(config),
-		Log:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Connectors: f.connectors(config), ScrubBytes: scrubBytes, ScrubEvery: scrubEvery,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	var displaced *peer.DisplacedError
 	if errors.As(err, &displaced) {

@@ -24,7 +24,7 @@ type valueCheck struct {
 }
 
 // byteFields are the keys whose values are numbers of bytes.
-var byteFields = []string{"bytes", "messageBytes", "messageMax"}
+var byteFields = []string{"bytes", "messageBytes", "messageMax", "bytesPerSecond"}
 
 var durationType = reflect.TypeFor[control.Duration]()
 
