@@ -170,7 +170,8 @@ func TestDamageOfTheOnlyReplica(t *testing.T) {
 	path := r.flip(0, text(4))
 	r.until("it is found", func() bool { return r.nodes[0].Counters().Scrub.Open == 1 })
 	shown := slices.ContainsFunc(r.nodes[0].Local().Groups, func(g admin.Group) bool {
-		return g.Queue == "q" && g.Damage != nil && g.Damage.Open == 1 && strings.Contains(g.Damage.Why, path) && g.Trouble == ""
+		d := g.Damage
+		return g.Queue == "q" && d != nil && d.Open == 1 && strings.Contains(d.Why, path) && g.Trouble == ""
 	})
 	if !shown {
 		t.Errorf("the status does not say so: %+v", r.nodes[0].Local().Groups)

@@ -34,8 +34,9 @@ type scrubber struct {
 }
 
 const (
-	// ScrubBytesDefault and ScrubEveryDefault are those of HostOptions: bytes a second, and ticks.
+	// ScrubBytesDefault is that of HostOptions: bytes a second.
 	ScrubBytesDefault = 8 << 20
+	// ScrubEveryDefault is that of HostOptions: ticks.
 	ScrubEveryDefault = 24 * 3600 * ticksPerSecond
 
 	scrubBeginsTicks = 60 * 10 // after how many ticks of a node's life the first pass begins, at most
