@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -180,8 +179,10 @@ func reach(ctx context.Context, p *Peer, id *endpoint.Identity) {
 		p.Answered, p.Proved = true, untrusted.Peer.String()
 	case errors.As(err, &unreachable) && unreachable.TurnedAway():
 		p.Answered, p.Away = true, true
+	case errors.As(err, &unreachable):
+		p.Bad = unreachable.Err.Error()
 	default:
-		p.Bad = strings.TrimSuffix(err.Error(), "; nothing was sent; is it running, and is the address right?")
+		p.Bad = err.Error()
 	}
 }
 
