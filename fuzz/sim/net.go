@@ -21,6 +21,7 @@ type network struct {
 	loss, double, late int
 	streamCuts         int // of a thousand transfers so many are cut
 	spoiled            int // of a thousand bodies so many have other bytes
+	loose              map[looseWant]bool
 	stale              bool
 	lose               func(from, to *node, kind string) bool // a scene loses what it says
 	packets            uint64
@@ -34,7 +35,9 @@ type link struct {
 }
 
 func newNetwork(c *cluster) *network {
-	return &network{c: c, links: map[[2]raftstore.NodeID]*link{}, cut: map[[2]raftstore.NodeID]bool{}}
+	return &network{
+		c: c, links: map[[2]raftstore.NodeID]*link{}, cut: map[[2]raftstore.NodeID]bool{}, loose: map[looseWant]bool{},
+	}
 }
 
 func pair(a, b raftstore.NodeID) [2]raftstore.NodeID {
@@ -211,28 +214,59 @@ func (n *node) Payload(id raftstore.NodeID, _ int, frames []raftstore.Frame) {
 	to := n.node(id)
 	for range n.net.twice() {
 		list := copyFrames(frames)
-		n.net.spoil(list)
+		n.net.trust(n, list)
 		n.net.send(n, to, "payload", func() {
+			n.net.spoil(to, list)
 			to.host.ReceivePayload(n.id, list)
 			to.wake()
 		})
 	}
 }
 
-// The layout of a frame with a body, as far as it is needed to put another body into it.
+// The layout of frames with a body and with wants, as far as it is needed to put another body into one.
 const (
 	bodyFrame       = 1
 	bodyFrameDigest = 1 + 16
 	bodyFrameLength = bodyFrameDigest + 16
 	bodyFrameBytes  = bodyFrameLength + 4
+
+	wantFrame      = 2
+	wantFrameWants = 1 + 2
+	wantRef        = 8 // in a want
+	wantFlags      = wantRef + 16 + 8 + 16
+	wantSize       = wantFlags + 1
+	wantLoose      = 1 << 1
 )
 
+// looseWant is a body that a node asked for to install a snapshot.
+type looseWant struct {
+	node  raftstore.NodeID
+	group raftstore.GroupID
+	ref   [16]byte
+}
+
+// trust notes the bodies that a node asks for without a digest: no commit record proves them, and who answers is
+// trusted as the snapshot is.
+func (w *network) trust(from *node, list []raftstore.Frame) {
+	for _, f := range list {
+		if len(f.Data) < wantFrameWants || f.Data[0] != wantFrame {
+			continue
+		}
+		for b := f.Data[wantFrameWants:]; len(b) >= wantSize; b = b[wantSize:] {
+			if b[wantFlags]&wantLoose != 0 {
+				w.loose[looseWant{from.id, f.Group, [16]byte(b[wantRef:])}] = true
+			}
+		}
+	}
+}
+
 // spoil gives some bodies other bytes, with the digest of these: only who asks the commit record can know.
-func (w *network) spoil(list []raftstore.Frame) {
+func (w *network) spoil(to *node, list []raftstore.Frame) {
 	for i := range list {
 		b := list[i].Data
 		if len(b) <= bodyFrameBytes || b[0] != bodyFrame || w.c.rng.IntN(1000) >= w.spoiled ||
-			int(binary.LittleEndian.Uint32(b[bodyFrameLength:])) != len(b)-bodyFrameBytes {
+			int(binary.LittleEndian.Uint32(b[bodyFrameLength:])) != len(b)-bodyFrameBytes ||
+			w.loose[looseWant{to.id, list[i].Group, [16]byte(b[1:])}] {
 			continue
 		}
 		w.c.stats.fault("wrong body")
