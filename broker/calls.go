@@ -20,6 +20,9 @@ const (
 	callAsk = 2
 	// callJoin asks as which replica the caller learns the control log; the answer is 8 bytes.
 	callJoin = 3
+	// callVersion asks the node that leads the control group for its version of the registry; the answer is 8 bytes, or
+	// none if it does not lead.
+	callVersion = 4
 )
 
 // callAnswer is how a command ended.
@@ -46,6 +49,8 @@ func (c *cluster) serve(ctx context.Context, from raftstore.NodeID, request []by
 		return json.Marshal(c.command(ctx, content))
 	case callJoin:
 		return c.replicaFor(from), nil
+	case callVersion:
+		return c.node.registry.led(), nil
 	case callAsk:
 		return c.node.answerNode(ctx, content)
 	default:

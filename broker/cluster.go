@@ -239,11 +239,11 @@ func (c *cluster) event(e peer.Event) {
 	case peer.Up:
 		log.Info("link up")
 	case peer.Down:
-		log.Warn("link down", "err", e.Err)
+		log.Warn("link down", withErr(e.Err)...)
 	case peer.Displaced:
 		c.node.displace(e.Err)
 	default:
-		log.Warn("link "+e.Kind.String(), "err", e.Err)
+		log.Warn("link "+e.Kind.String(), withErr(e.Err)...)
 	}
 	if r := c.node.registry; r != nil {
 		go r.wakeAll() // the links may be called with the registry locked

@@ -309,16 +309,16 @@ func (n *Node) closeStorage() error {
 }
 
 func (n *Node) flushEvent(e fsync.Event) {
-	n.c.Log.Warn("storage: "+e.Kind, "target", e.Target, "path", e.Path, "took", e.Took, "err", e.Err)
+	n.c.Log.Warn("storage: "+e.Kind, withErr(e.Err, "target", e.Target, "path", e.Path, "took", e.Took)...)
 }
 
 func (n *Node) walEvent(e wal.Event) {
-	n.c.Log.Info("store: "+e.Kind, "group", uint64(e.Group), "path", e.Path, "detail", e.Detail, "err", e.Err)
+	n.c.Log.Info("store: "+e.Kind, withErr(e.Err, "group", uint64(e.Group), "path", e.Path, "detail", e.Detail)...)
 }
 
 func (n *Node) groupEvent(e raftstore.Event) {
 	if e.Kind == raftstore.DiskAils || e.Kind == raftstore.DiskWell {
-		n.c.Log.Warn("group: "+string(e.Kind), "node", uint64(e.Node), "err", e.Err)
+		n.c.Log.Warn("group: "+string(e.Kind), withErr(e.Err, "node", uint64(e.Node))...)
 		go n.registry.wakeAll() // the host may be called with the registry locked
 		return
 	}
@@ -326,5 +326,13 @@ func (n *Node) groupEvent(e raftstore.Event) {
 	if e.Kind == raftstore.DamageFound || e.Kind == raftstore.DamageStays {
 		tell = n.c.Log.Error
 	}
-	tell("group: "+string(e.Kind), "group", uint64(e.Group), "index", uint64(e.Index), "err", e.Err)
+	tell("group: "+string(e.Kind), withErr(e.Err, "group", uint64(e.Group), "index", uint64(e.Index))...)
+}
+
+// withErr are the attributes of a line of the log, the error last if there is one.
+func withErr(err error, attrs ...any) []any {
+	if err == nil {
+		return attrs
+	}
+	return append(attrs, "err", err)
 }

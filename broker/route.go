@@ -85,6 +85,12 @@ func (s *session) here(ctx context.Context, name string, late <-chan time.Time) 
 		}
 		q, refused = s.queue(name)
 	}
+	if refused != nil && refused.Code == wire.UnknownQueue {
+		if !s.node.learned(ctx) {
+			return nil, unlearned()
+		}
+		q, refused = s.queue(name)
+	}
 	if refused != nil {
 		if at, ok := s.node.router.Queue(name); ok {
 			return nil, at.redirect(name, 0)
@@ -118,8 +124,8 @@ func (s *session) led(ctx context.Context, q *nodeQueue, late <-chan time.Time) 
 	}
 }
 
-// madeAgain says that a queue was closed here because it was deleted, and that there is another one of its name by now.
-// A node that was down learns of both at once, and whoever names the queue means the new one.
+// madeAgain says that a queue was closed here because it was deleted, and that there is another one of its name by
+// now. A node that was down learns of both at once, and whoever names the queue means the new one.
 func (s *session) madeAgain(q *nodeQueue) bool {
 	select {
 	case <-q.gone:
@@ -189,8 +195,8 @@ func (s *session) told(q *nodeQueue, err error) *wire.Error {
 	return &wire.Error{Code: refusal(err), Detail: clip(err.Error())}
 }
 
-// closedHere says that an error is that of a group that was closed on a node that goes on: it is deleted, elsewhere, or
-// opened anew as what it has become.
+// closedHere says that an error is that of a group that was closed on a node that goes on: it is deleted, elsewhere,
+// or opened anew as what it has become.
 func (n *Node) closedHere(err error) bool {
 	return n.work.Err() == nil && errors.Is(err, raftstore.ErrStopped)
 }

@@ -17,9 +17,9 @@ type Cluster struct {
 }
 
 const (
-	// heardMax is how long ago a voter's last answer may be for it to count as there, in milliseconds: more than an
+	// HeardMaxMS is how long ago a voter's last answer may be for it to count as there, in milliseconds: more than an
 	// election takes.
-	heardMax = 5_000
+	HeardMaxMS = 5_000
 	// stalledMax is for how long a group may have something waiting and commit nothing, in milliseconds.
 	stalledMax = 5_000
 )
@@ -184,6 +184,9 @@ func (c *Cluster) state(v *view) GroupState {
 		s.CommittedVoters, s.CurrentVoters = []uint64{s.LeaderNode}, []uint64{s.LeaderNode}
 	}
 	s.judge(g)
+	if s.Health == Healthy && v.queue != nil {
+		s.await(v.queue)
+	}
 	if len(v.damaged) > 0 && (s.Health == Healthy || s.Health == Changing) {
 		c.judgeDamage(v, &s)
 	}
@@ -205,6 +208,18 @@ func (c *Cluster) judgeDamage(v *view, s *GroupState) {
 	}
 }
 
+// await says what the registry wants of a sound queue and its node has not made true yet.
+func (s *GroupState) await(q *control.Queue) {
+	switch m := q.Metadata; {
+	case m.DeletionTimestamp != 0:
+		s.Health, s.Why, s.Remedy = Changing, "it is being deleted", "wait"
+	case q.Status.ObservedGeneration < m.Generation:
+		s.Health, s.Remedy = Changing, "wait; `weida describe "+s.Group+"` says more"
+		s.Why = fmt.Sprintf("generation %d of its spec is wanted, and %d is in force", m.Generation,
+			q.Status.ObservedGeneration)
+	}
+}
+
 // follow adds up how far the voters are.
 func (s *GroupState) follow(g *Group) {
 	for _, f := range g.Replication.Followers {
@@ -221,11 +236,17 @@ func (s *GroupState) follow(g *Group) {
 		if f.HeardMS >= 0 {
 			behind = max(int64(g.Written)-int64(f.Match), 0)
 		}
-		s.BehindEntries = worst(s.BehindEntries, behind)
 		ms := f.CaughtUpMS
-		if behind == 0 {
+		switch {
+		case f.HeardMS > HeardMaxMS: // what it had is no word on what it has: it may stand still
+			ms = max(ms, f.HeardMS)
+			if behind == 0 {
+				behind = -1
+			}
+		case behind == 0:
 			ms = 0
 		}
+		s.BehindEntries = worst(s.BehindEntries, behind)
 		s.BehindMS = worst(s.BehindMS, ms)
 	}
 	if len(g.Replication.Followers) == 1 {
@@ -241,7 +262,7 @@ func inStep(g *Group, f Follower) bool {
 	if f.Replica.Replica == g.Replication.Self {
 		return g.Trouble == ""
 	}
-	return f.HeardMS >= 0 && f.HeardMS <= heardMax && f.State == "replicate"
+	return f.HeardMS >= 0 && f.HeardMS <= HeardMaxMS && f.State == "replicate"
 }
 
 func changing(r *Replication) bool {

@@ -75,7 +75,7 @@ func (c *Cluster) down(node int) {
 			r := c.Facts[i].Groups[j].Replication
 			for k := range r.Followers {
 				if x := &r.Followers[k]; x.Node == uint64(node) {
-					x.HeardMS, x.CaughtUpMS, x.Match = heardMax+1, heardMax+1, 12
+					x.HeardMS, x.CaughtUpMS, x.Match = HeardMaxMS+1, HeardMaxMS+1, 12
 				}
 			}
 		}
@@ -122,6 +122,14 @@ func TestGroupHealth(t *testing.T) {
 	}{
 		{"all is well", func(*Cluster) {}, Healthy, ""},
 		{"a follower is down", func(c *Cluster) { c.down(3) }, Degraded, "2 of 3 voters are in step"},
+		{
+			"a change is not in force yet", func(c *Cluster) { c.Registry.Queues[0].Metadata.Generation += 2 }, Changing,
+			"and 1 is in force",
+		},
+		{
+			"it is being deleted", func(c *Cluster) { c.Registry.Queues[0].Metadata.DeletionTimestamp = 7 }, Changing,
+			"it is being deleted",
+		},
 		{"two are down", func(c *Cluster) { c.down(2); c.down(3) }, Unavailable, "1 of 3 voters answer, a majority is 2"},
 		{"the leader is down and another leads", func(c *Cluster) { c.elect(2); c.down(1) }, Degraded, "2 of 3"},
 		{"the leader is down, nobody noticed yet", func(c *Cluster) { c.down(1) }, Unknown, "n1, which did not answer"},
@@ -507,5 +515,20 @@ func TestLeaderIsMerged(t *testing.T) {
 	}
 	if n := decoded[Member](t, r.want(http.StatusOK, "GET", "/v1/nodes/n1", "")); n.Live == nil || n.Live.Reached {
 		t.Errorf("%+v", n)
+	}
+}
+
+// A follower that stands still has all that there is, and nobody knows whether it has it still: it is behind by the
+// time that it has said nothing.
+func TestSilentFollowerIsBehind(t *testing.T) {
+	c := town(3)
+	f := &c.queueOn(1).Replication.Followers[2]
+	f.HeardMS, f.CaughtUpMS = HeardMaxMS+7_000, HeardMaxMS+7_000
+	if g := c.group("queue/a"); g.Health != Degraded || g.BehindMS != HeardMaxMS+7_000 || g.InStep != 2 {
+		t.Errorf("%+v", g)
+	}
+	f.HeardMS, f.CaughtUpMS = 100, HeardMaxMS+7_000 // it is idle
+	if g := c.group("queue/a"); g.Health != Healthy || g.BehindMS != 0 || g.BehindEntries != 0 {
+		t.Errorf("%+v", g)
 	}
 }

@@ -209,7 +209,7 @@ func TestPageLimits(t *testing.T) {
 		fmt.Sprintf("| watches | %d |", watchesMax),
 		fmt.Sprintf("| a comment of a watch; one write of it | every %s; %s |", span(watchBeat), span(watchPatience)),
 		fmt.Sprintf("| the other nodes to answer in | %s |", span(factsPatience)),
-		fmt.Sprintf("| a voter's last answer | %s ago |", span(heardMax*time.Millisecond)),
+		fmt.Sprintf("| a voter's last answer | %s ago |", span(HeardMaxMS*time.Millisecond)),
 	} {
 		if !strings.Contains(text, row) {
 			t.Errorf("the page does not say %s", row)

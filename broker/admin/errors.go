@@ -88,6 +88,7 @@ var reasons = map[control.Reason]struct {
 	control.Invalid:  {http.StatusBadRequest, wire.InvalidResource},
 	control.Removing: {http.StatusConflict, wire.BeingDeleted},
 	control.TooMany:  {http.StatusConflict, wire.RegistryFull},
+	control.Unsafe:   {http.StatusConflict, wire.Unsafe},
 }
 
 // refusedBy is the refusal of a committed mutation.

@@ -110,12 +110,12 @@ func TestTwoAreNeverCounted(t *testing.T) {
 		}
 		node, _ := r.s.NodeOf(number)
 		res := r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: node.Metadata.Name})
-		if err := r.refused(res, Invalid); !strings.Contains(err.Message, "two members would be left") {
+		if err := r.refused(res, Unsafe); !strings.Contains(err.Message, "three and more") {
 			t.Error(err)
 		}
 	}
 	res = r.mutate(Mutation{Verb: NodeAdd, Kind: KindNode, Name: "n4", Node: &NodeSpec{Fingerprint: "f4"}})
-	_ = r.refused(r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: "n2"}), Invalid) // it has only joined
+	_ = r.refused(r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: "n2"}), Unsafe) // it has only joined
 	r.do(Command{Register: &Register{NodeSpec: NodeSpec{Fingerprint: "f4"}, Disk: "d4", At: 1}})
 	r.cluster()
 	if res := r.mutate(Mutation{Verb: NodeRemove, Kind: KindNode, Name: "n2"}); res.Err != nil || !res.Changed {

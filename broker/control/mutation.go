@@ -66,6 +66,7 @@ const (
 	Invalid  Reason = "invalid"   // the spec is not one; Field says where
 	Removing Reason = "deleting"  // the resource is being deleted and cannot change
 	TooMany  Reason = "too_many"  // the registry is at its bound
+	Unsafe   Reason = "unsafe"    // the cluster could not go on, or not safely
 )
 
 // Error is a refused mutation: the reason, the state now, and what would be needed.

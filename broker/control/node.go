@@ -153,7 +153,7 @@ func (s *State) mutateNode(m *Mutation) Result {
 		return refuse(Conflict, "version %d was expected, and %d stands", *m.Expected, o.meta.ResourceVersion)
 	case m.Verb == NodeRemove:
 		if why := s.removalFlaw(o.node); why != "" {
-			return refuse(Invalid, "%s", why)
+			return refuse(Unsafe, "%s", why)
 		}
 		return s.removeNode(m, o)
 	case o.meta.DeletionTimestamp != 0:
@@ -233,10 +233,10 @@ func (s *State) removalFlaw(n *Node) string {
 	case !n.Counts():
 		return "" // it joins, or leaves already
 	case stay == 0:
-		return "it is the only member; a cluster has one at least"
+		return "it is the only member; a cluster has one at least: to end the cluster, stop the node"
 	case stay == 2:
-		return "two members would be left, and a cluster of two tolerates no failure: add another node first, " +
-			"and remove this one when the new one is a member"
+		return "two members would be left, and a cluster has one member, or three and more, for two tolerate no failure: " +
+			"add another node with `weida node add` first, and remove this one when the new one is a member"
 	}
 	return ""
 }

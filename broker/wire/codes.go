@@ -194,7 +194,7 @@ var Codes = []Info{
 		"Look at the node's log for the file and mend the storage, then send it again.", RetryLater,
 	},
 	{
-		NotReady, "not_ready", "The queue exists and is not served here: it is being made, or it cannot be opened.",
+		NotReady, "not_ready", "The queue is not served here: it is being made, it cannot be opened, or this node is behind.",
 		notStored,
 		"`weida describe queue NAME` shows what stands in the way; try again when its phase is Ready.", RetryLater,
 	},

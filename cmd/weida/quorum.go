@@ -173,13 +173,32 @@ func maxLag(g *admin.GroupQuorum) (entries, ms int64) {
 	entries = leader.LogEndOffset - last.LogEndOffset
 	switch {
 	case entries == 0:
-		return 0, 0
+		return 0, longestSilence(g, leader)
 	case last.LogEndOffset < 0:
 		return leader.LogEndOffset, -1
 	case last.LastCaughtUpTimestamp < 0:
 		return entries, -1
 	}
 	return entries, leader.LastCaughtUpTimestamp - last.LastCaughtUpTimestamp
+}
+
+// longestSilence is for how long the replica that was heard least lately has said nothing, in milliseconds; 0 while
+// all answer. One that stands still has everything up to then, and is not in step.
+func longestSilence(g *admin.GroupQuorum, leader *admin.ReplicaState) (ms int64) {
+	for _, list := range [][]admin.ReplicaState{g.CurrentVoters, g.Observers} {
+		for i := range list {
+			if silent(&list[i], leader) {
+				ms = max(ms, leader.LastCaughtUpTimestamp-list[i].LastFetchTimestamp)
+			}
+		}
+	}
+	return ms
+}
+
+// silent says whether a replica has said nothing for longer than an election takes. The leader's own time is now.
+func silent(s, leader *admin.ReplicaState) bool {
+	return leader != nil && s.ReplicaID != leader.ReplicaID && s.LastFetchTimestamp >= 0 &&
+		leader.LastCaughtUpTimestamp-s.LastFetchTimestamp > admin.HeardMaxMS
 }
 
 // voterList is replicas as other tools of the kind print them.
@@ -225,9 +244,18 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 			return fmt.Sprintf("%d ms ago", max(now.UnixMilli()-ms, 0))
 		}
 	}
+	var leader *admin.ReplicaState
+	for i := range g.CurrentVoters {
+		if s := &g.CurrentVoters[i]; s.ReplicaID == g.LeaderID {
+			leader = s
+		}
+	}
 	row := func(s *admin.ReplicaState, status string) {
 		if s.Disk != "" && s.Disk != "ok" {
 			status += ", disk " + s.Disk
+		}
+		if silent(s, leader) {
+			status += fmt.Sprintf(" (silent for %d s)", (leader.LastCaughtUpTimestamp-s.LastFetchTimestamp)/1000)
 		}
 		lag := "-1"
 		if s.LogEndOffset >= 0 {
