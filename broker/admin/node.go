@@ -123,7 +123,7 @@ type Counters struct {
 	FlushErrors  uint64    `json:"flushErrors"`
 	FlushSeconds Histogram `json:"flushSeconds"`
 
-	Disk Disk `json:"disk"`
+	Disk  Disk          `json:"disk"`
 	Scrub ScrubCounters `json:"scrub"`
 
 	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
