@@ -109,6 +109,20 @@ func (m *mend) same(d *wal.Damage) bool {
 	}
 }
 
+// describe says what is damaged, where, and how that shows. What to do is nobody's business while the group does it.
+func describe(d *wal.Damage) error {
+	what := string(d.Kind)
+	if d.Ref != (BodyRef{}) {
+		what += " " + d.Ref.String()
+	}
+	cause := d.Err.Error()
+	var corrupt *segment.CorruptError
+	if errors.As(d.Err, &corrupt) {
+		cause = corrupt.Cause
+	}
+	return fmt.Errorf("%s in %s at byte %d: %s; nothing of it is served, nothing was deleted", what, d.Path, d.Pos, cause)
+}
+
 // hurt notes damage. Any goroutine.
 func (o *seat) hurt(d wal.Damage) {
 	o.mu.Lock()
@@ -163,7 +177,7 @@ func (o *seat) noteDamage(h *hurt, now int64) {
 	if h.Kind == wal.DamagedSmall {
 		o.log.MendSmall()
 	}
-	o.host.o.Event(Event{Kind: DamageFound, Group: o.id, Index: h.Index, Err: fmt.Errorf("%s: %w", h.Kind, h.Err)})
+	o.host.o.Event(Event{Kind: DamageFound, Group: o.id, Index: h.Index, Err: describe(&h.Damage)})
 }
 
 // mendedOne closes one: it is whole again, or nothing needs it any more.
@@ -171,7 +185,7 @@ func (o *seat) mendedOne(m *mend) {
 	o.mends.open = slices.DeleteFunc(o.mends.open, func(x *mend) bool { return x == m })
 	o.mends.mended++
 	o.host.scrub.mended.Add(1)
-	o.host.o.Event(Event{Kind: DamageMended, Group: o.id, Index: m.Index, Err: fmt.Errorf("%s: %w", m.Kind, m.Err)})
+	o.host.o.Event(Event{Kind: DamageMended, Group: o.id, Index: m.Index, Err: describe(&m.Damage)})
 	if len(o.mends.open) == 0 {
 		o.mends.failed = false
 	}
@@ -241,7 +255,7 @@ func (o *seat) damage(now int64, alone bool) (d Damage, failed error) {
 		return d, nil
 	}
 	first := o.mends.open[0]
-	d.Reason = fmt.Errorf("%s: %w", first.Kind, first.Err)
+	d.Reason = describe(&first.Damage)
 	if now-first.since < MendFailTicks && !alone {
 		return d, nil
 	}

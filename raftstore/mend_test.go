@@ -68,8 +68,10 @@ func TestDamagedBodyComesBack(t *testing.T) {
 		leader bool
 		key    int
 	}{
-		{"leader, sealed", true, 0}, {"leader, open", true, 39},
-		{"follower, sealed", false, 1}, {"follower, open", false, 38},
+		{"leader, sealed", true, 0},
+		{"leader, open", true, 39},
+		{"follower, sealed", false, 1},
+		{"follower, open", false, 38},
 	} {
 		t.Run(at.name, func(t *testing.T) {
 			c, lead := scrubbed(t, 1, 40, 30_000)

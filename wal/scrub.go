@@ -140,6 +140,7 @@ func (s *Scrub) look(t *scrubFile, limit int64) (n int64, over bool, err error) 
 		return s.segment(t, limit)
 	case DamagedSnapshot, DamagedLarge:
 		return s.framed(t, limit)
+	default:
 	}
 	panic("bug: wal: nothing to scrub is of kind " + string(t.kind))
 }

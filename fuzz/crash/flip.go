@@ -10,7 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
+
+// scrubEvery is how often nodes look for damage where bits are flipped: a run is short.
+const scrubEvery = 2 * time.Second
 
 // flip changes one bit of one file below a data directory and says which. The number decides. Files of one kind are as
 // likely as those of another, and bytes behind the last that is not zero are left alone: nobody reads them. What says

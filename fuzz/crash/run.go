@@ -112,6 +112,9 @@ func attackAll(ctx context.Context, o options) (res *result, err error) {
 // build makes network, disks and nodes, and starts them.
 func (r *run) build() (err error) {
 	o := fleet.Options{Bin: r.o.bin, Dir: r.dir, Nodes: r.o.nodes}
+	if r.o.has(bitflip) {
+		o.Scrub = scrubEvery
+	}
 	if r.o.has(partition) {
 		if r.net, err = newNetwork(r.o.nodes); err != nil {
 			return err

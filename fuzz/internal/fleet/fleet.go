@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -27,6 +28,8 @@ type Options struct {
 	Nodes int
 	// Data is where a node's data directory is made, Dir/NAME if nil. The directory above it exists.
 	Data func(node int, name string) string
+	// Scrub is how often the nodes read again what they store, to find damage; their default if zero.
+	Scrub time.Duration
 	// Ports are the nodes' addresses; free ones of the loopback interface if nil.
 	Ports []Ports
 	// By is the command that starts a node's lives, see process.Node.By; HTTP asks it. Both may be nil.
@@ -55,11 +58,12 @@ type Fleet struct {
 	Nodes []*Node
 	Key   *endpoint.Identity
 	Trust *endpoint.Trust
+	scrub time.Duration
 }
 
 // New makes everything that nodes need and starts none.
 func New(o Options) (*Fleet, error) {
-	f := &Fleet{Dir: o.Dir}
+	f := &Fleet{Dir: o.Dir, scrub: o.Scrub}
 	var err error
 	if f.Key, err = identity(filepath.Join(o.Dir, "keys"), "client"); err != nil {
 		return nil, err
@@ -182,11 +186,15 @@ func freePorts(n int) (list []Ports, err error) {
 }
 
 func (f *Fleet) configure(x *Node, seeds []map[string]string) error {
-	b, err := yaml.Marshal(map[string]any{
+	file := map[string]any{
 		"name": x.Name, "data": x.Dir, "listen": x.Listen, "admin": strings.TrimPrefix(x.Admin, "http://"),
 		"trust": []map[string]string{{"fingerprint": f.Key.Fingerprint().String(), "role": "admin"}},
 		"seeds": seeds, "connectors": map[string]string{"dir": "files"},
-	})
+	}
+	if f.scrub > 0 {
+		file["scrub"] = map[string]string{"every": f.scrub.String()}
+	}
+	b, err := yaml.Marshal(file)
 	if err != nil {
 		return err
 	}
