@@ -18,7 +18,7 @@ type seat struct {
 	*fleet.Node
 	index int
 	disk  *volume
-	ready chan error // tells how the start of the present life went; nil if that is known
+	ready chan start // tells how the start of the present life went; nil if that is known
 	up    bool       // it should be running
 	late  time.Time  // when it is started again after it ended by itself
 
@@ -28,6 +28,9 @@ type seat struct {
 	out     string // guarded by mu; why it takes no part, "" if it does
 	frozen  bool   // guarded by mu
 }
+
+// start is how one went.
+type start struct{ err error }
 
 // bar is a fault as it was, for the picture.
 type bar struct {
@@ -210,11 +213,11 @@ func (r *run) launch(s *seat) error {
 		return err
 	}
 	s.up, s.late = true, time.Time{}
-	ready := make(chan error, 1)
+	ready := make(chan start, 1)
 	s.ready = ready
 	go func() {
 		_, err := s.Ready()
-		ready <- err
+		ready <- start{err}
 	}()
 	return nil
 }
@@ -240,9 +243,9 @@ func (r *run) stop(s *seat) error {
 		return r.strike(s)
 	}
 	if s.ready != nil { // it is still on its way up
-		if err := <-s.ready; err != nil {
+		if up := <-s.ready; up.err != nil {
 			s.ready = nil
-			r.ended(s, err)
+			r.ended(s, up.err)
 			return r.strike(s)
 		}
 		s.ready = nil
@@ -257,7 +260,7 @@ func (r *run) stop(s *seat) error {
 // settle waits for the end of the wait for a start.
 func (s *seat) settle() {
 	if s.ready != nil {
-		_ = <-s.ready // it was killed, and says so
+		<-s.ready // it was killed, and says so
 		s.ready = nil
 	}
 }
@@ -283,11 +286,11 @@ func (r *run) watch() {
 	for _, s := range r.seats {
 		if s.ready != nil {
 			select {
-			case err := <-s.ready:
+			case up := <-s.ready:
 				s.ready = nil
 				s.set(func() { s.out = "" })
-				if err != nil {
-					r.ended(s, err)
+				if up.err != nil {
+					r.ended(s, up.err)
 					s.late = time.Now().Add(againAfter)
 				}
 			default:

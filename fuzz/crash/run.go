@@ -150,9 +150,9 @@ func (r *run) build() (err error) {
 		}
 	}
 	for _, s := range r.seats {
-		err := <-s.ready
-		if s.ready = nil; err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
+		up := <-s.ready
+		if s.ready = nil; up.err != nil {
+			return fmt.Errorf("%s: %w", s.Name, up.err)
 		}
 	}
 	return nil
