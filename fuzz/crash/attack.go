@@ -76,6 +76,7 @@ func (r *run) play(ctx context.Context, list []fault, watch bool) error {
 		b := &bar{fault: f, began: r.now()}
 		r.struck(b, true)
 		ref := r.history.fault(f, r.names)
+		taken := history.Now()
 		if err := r.begin(b); err != nil {
 			return fmt.Errorf("begin %v: %w", f, err)
 		}
@@ -83,6 +84,7 @@ func (r *run) play(ctx context.Context, list []fault, watch bool) error {
 			r.history.Note(&history.FaultDone{Ref: ref})
 			ref = 0
 		}
+		r.lookNow(f, taken)
 		r.until(ctx, max(b.began+shortest, f.At+f.For), watch && f.Kind != kill && f.Kind != powerOff)
 		err := r.end(b)
 		b.ended = r.now()

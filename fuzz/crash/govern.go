@@ -36,7 +36,7 @@ func (g *governor) work(ctx context.Context) {
 		case v < 5 && g.r.o.nodes > 3 && g.r.o.target == "":
 			g.drain(ctx)
 		case s.plan == moved:
-			g.move(ctx, s)
+			g.move(s)
 		case s.plan == reborn:
 			g.again(ctx, s)
 		}
@@ -160,9 +160,11 @@ func (g *governor) replace(ctx context.Context, s *slot) {
 	}
 }
 
-// move gives a queue more or fewer replicas.
-func (g *governor) move(ctx context.Context, s *slot) {
-	if s.queue() == nil || g.r.o.nodes == 1 {
+// move gives a queue more or fewer replicas. What is wanted stands at once and is done over time: the history has the
+// change end when it is done.
+func (g *governor) move(s *slot) {
+	q := s.queue()
+	if q == nil || g.r.o.nodes == 1 || !s.moving.CompareAndSwap(false, true) {
 		return
 	}
 	counts := []int{1, 3}
@@ -171,15 +173,42 @@ func (g *governor) move(ctx context.Context, s *slot) {
 	}
 	to := counts[g.rng.IntN(len(counts))]
 	ref := g.r.history.changing(s.name, history.Apply, to)
-	a, err := g.ask(ctx, http.MethodPut, fleet.QueuePath(s.name), map[string]any{"spec": g.r.spec(to, g.rng)})
-	switch {
-	case err != nil || a.Code == wire.MutationIndeterminate:
-		g.r.history.changed(ref, history.Unknown, 0)
-	case a.Status >= http.StatusBadRequest:
-		g.r.history.changed(ref, history.Refused, 0)
-	default:
-		g.r.history.changed(ref, history.Done, s.queue().uid)
-		g.r.changes.Add(1)
+	body := map[string]any{"spec": g.r.spec(to, g.rng)}
+	watcher := &governor{r: g.r, rng: rand.New(rand.NewPCG(g.rng.Uint64(), 0))}
+	g.r.moves.Go(func() {
+		defer s.moving.Store(false)
+		fate := history.Done
+		if err := watcher.reshape(g.r.all, q, body); err != nil {
+			fate = history.Unknown
+		}
+		g.r.history.changed(ref, fate, q.uid)
+	})
+}
+
+// reshape applies a spec and waits until the queue is as it says.
+func (g *governor) reshape(ctx context.Context, q *queue, body any) error {
+	a, err := g.insist(ctx, http.MethodPut, fleet.QueuePath(q.slot.name), body)
+	var wanted admin.Queue // a node that is behind may still show what was before
+	if err == nil && a.Status >= http.StatusBadRequest {
+		err = fmt.Errorf("%v: %s", a.Code, a.Message)
+	}
+	if err == nil {
+		err = json.Unmarshal(a.Body, &wanted)
+	}
+	if err != nil {
+		return err
+	}
+	g.r.changes.Add(1)
+	for {
+		now, err := g.look(ctx, q.slot.name)
+		if err == nil && now != nil && now.Metadata.Generation >= wanted.Metadata.Generation &&
+			now.Status.ObservedGeneration == now.Metadata.Generation {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		nap(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -46,6 +46,10 @@ func (r *run) judge() (*result, error) {
 	if !r.anyOut() {
 		r.healthy(context.Background())
 	}
+	stop := time.AfterFunc(r.o.heal-min(time.Since(began), r.o.heal), r.over)
+	r.moves.Wait()
+	stop.Stop()
+	r.over()
 	healed := time.Since(began)
 	total := r.now()
 	r.depart()
@@ -58,6 +62,7 @@ func (r *run) judge() (*result, error) {
 		})
 	}
 	work.Wait()
+	r.look(history.AtStop, history.Now())
 	if err := r.history.Flush(); err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func (p *picture) row(y float64, node int, name string, bars []*bar) {
 		what := strings.TrimSpace(b.String() + " " + b.detail)
 		p.add(`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="1.5"><title>%s</title></rect>`, b.Kind, x,
 			top, wide, high, html.EscapeString(what))
-		if high > 10 && wide > 28 {
+		if high > 10 && wide > float64(6*len(b.Kind)+6) {
 			p.add(`<text x="%.1f" y="%.1f" class="label" fill="#ffffff">%s</text>`, x+3, y+picRow/2+4, b.Kind)
 		}
 	}
@@ -195,11 +195,11 @@ func (p *picture) legend(y float64) {
 		p.add(`<line class="%s" x1="%.0f" x2="%.0f" y1="%.0f" y2="%.0f"/>`, c, x, x+18, y-4, y-4)
 		name := map[string]string{"acked": "acknowledged", "delivered": "delivered", "elected": "new leader"}[c]
 		p.text(x+24, y, "ink", "start", name)
-		x += 110
+		x += 125
 	}
 	for _, k := range kinds {
 		p.add(`<rect class="%s" x="%.0f" y="%.0f" width="12" height="10" rx="1.5"/>`, k, x, y-9)
 		p.text(x+17, y, "ink", "start", string(k))
-		x += 95
+		x += 90
 	}
 }

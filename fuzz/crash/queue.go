@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"weida/broker/client"
 	"weida/broker/control"
@@ -27,6 +28,8 @@ type slot struct {
 	name string
 	plan plan
 	most int // replicas
+
+	moving atomic.Bool // a change of its replicas is on its way
 
 	mu    sync.Mutex
 	now   *queue // guarded by mu; nil while there is none that anybody may use

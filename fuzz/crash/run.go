@@ -16,6 +16,7 @@ import (
 
 	"weida/broker/endpoint"
 	"weida/fuzz/internal/fleet"
+	"weida/fuzz/internal/history"
 	"weida/fuzz/internal/process"
 )
 
@@ -51,7 +52,11 @@ type run struct {
 	slots   []*slot
 	began   time.Time
 	numbers atomic.Int64
-	changes atomic.Int64 // that the administrator made
+	changes atomic.Int64            // that the administrator made
+	looked  map[history.DumpAt]bool // of the process lane
+	moves   sync.WaitGroup          // changes of replicas that are on their way
+	all     context.Context         // ends when nothing is waited for any more
+	over    context.CancelFunc
 
 	names   []string // of nodes
 	addrs   []string // UDP
@@ -72,7 +77,8 @@ type run struct {
 
 // attackAll does a whole run and returns what it showed. An error is that there was no run to judge.
 func attackAll(ctx context.Context, o options) (res *result, err error) {
-	r := &run{o: o, begun: make(map[kind]int)}
+	r := &run{o: o, begun: make(map[kind]int), looked: make(map[history.DumpAt]bool)}
+	r.all, r.over = context.WithCancel(context.Background())
 	if r.dir, err = o.directory(); err != nil {
 		return nil, err
 	}
