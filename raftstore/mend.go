@@ -89,9 +89,10 @@ type mends struct {
 // mend is one damage that is being mended.
 type mend struct {
 	hurt
-	since int64            // tick
-	asked bool             // the log was asked to let it go
-	end   segment.Position // the body was written again before this place; zero: it was not
+	since   int64            // tick
+	asked   bool             // the log was asked to let it go
+	covered bool             // a snapshot was taken since
+	end     segment.Position // the body was written again before this place; zero: it was not
 }
 
 // same reports whether both are about one thing.
@@ -240,12 +241,23 @@ func (o *seat) mendOne(m *mend) (done bool) {
 	case wal.DamagedFraming:
 		return o.log.HasSegment(m.Segment, true) || !o.log.HasSegment(m.Segment, false)
 	case wal.DamagedSnapshot:
-		o.snap.wanted = o.snap.wanted || m.Index >= o.snap.done
-		return m.Index < o.snap.done
+		if !m.covered && !o.snap.held && !o.snap.wanted {
+			m.asked = true
+			o.log.RetakeSnapshot(m.Index)
+			o.snap.wanted, o.snap.again = true, true
+		}
+		return m.covered || m.Index < o.snap.done
 	case wal.DamagedSmall:
 		return !o.log.MendingSmall()
 	}
 	panic("bug: raftstore: damage of an unknown kind")
+}
+
+// snapshotMended says that a snapshot was taken: those that were damaged are not needed.
+func (o *seat) snapshotMended() {
+	for _, m := range o.mends.open {
+		m.covered = m.covered || m.Kind == wal.DamagedSnapshot && m.asked && m.Index <= o.snap.done
+	}
 }
 
 // damage is what Status says, and why the group can't mend itself; mu is held.

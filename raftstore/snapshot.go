@@ -15,6 +15,7 @@ import (
 // is: a snapshot ahead of the log would, after a power cut, hold what the log has lost.
 type snapshotState struct {
 	wanted bool  // whatever it costs: to bring a member up
+	again  bool  // that is also where there is one of the same state, which is damaged
 	grown  int64 // cost of what was written since the last one
 	taken  Index // of the last one, tried or found
 	done   Index // of the last one that is committed
@@ -28,7 +29,7 @@ type snapshotState struct {
 // snapshotDue reports whether a snapshot is worth its cost, and then takes the host's slot for it.
 func (o *seat) snapshotDue() bool {
 	s := &o.snap
-	if again := s.wanted && o.marks.Applied > s.done; s.held || o.marks.Applied == s.taken && !again {
+	if again := s.wanted && (o.marks.Applied > s.done || s.again); s.held || o.marks.Applied == s.taken && !again {
 		return false
 	}
 	if _, ok := o.machine.(Holder); !ok {
@@ -59,7 +60,7 @@ func (o *seat) couldTrim() bool {
 // beginSnapshot takes the machine's view and lets a worker write it.
 func (o *seat) beginSnapshot() {
 	s := &o.snap
-	s.mark, s.taken, s.grown, s.freed, s.wanted = o.last, o.last.Index, 0, 0, false
+	s.mark, s.taken, s.grown, s.freed, s.wanted, s.again = o.last, o.last.Index, 0, 0, false, false
 	o.releases.seal()
 	src := o.as.wrapSnapshot(o.machine.Snapshot())
 	o.begin(snapshotTask, func() error {
@@ -91,6 +92,7 @@ func (o *seat) snapshotCommitted(err error) {
 	}
 	o.endSnapshot()
 	s.done = s.mark.Index
+	o.snapshotMended()
 	o.as.snapshotTaken()
 	o.releases.drop(o.log.Release)
 	o.log.Trim()

@@ -124,6 +124,7 @@ type Log struct {
 	man       manifest
 	snapInfo  snapInfo        // of the newest snapshot; with manMu
 	writing   []segment.Index // of snapshots being written; with manMu
+	retake    segment.Index   // of a damaged snapshot that may be written again; with manMu
 	snapMu    sync.Mutex
 	newSnaps  []Mark // committed by SnapshotWriters, not taken up yet
 	numbered  segment.Number

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"weida/segment"
@@ -16,7 +17,8 @@ const snapshotsKept = 2
 // any one goroutine; Commit while no job of the log runs. Commit returns when the snapshot is flushed
 // and the manifest names it; the owner takes it up with Advance. Where m is behind the last entry, or
 // contradicts the log, the log then goes on behind m and what stood in it is void: that is how a
-// replica is brought up by its leader. An error if m is not behind the newest snapshot, or if a snapshot
+// replica is brought up by its leader. An error if m is not behind the newest snapshot, unless that one is at m and
+// RetakeSnapshot was called, or if a snapshot
 // of the same index is being written: two may be under way, one of the group itself and one that arrives.
 func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 	if err := l.failure(); err != nil {
@@ -30,6 +32,7 @@ func (l *Log) NewSnapshot(m Mark) (*SnapshotWriter, error) {
 		l.endSnapshot(m)
 		return nil, err
 	}
+	w.before = func() error { return l.putSnapshotAside(m) }
 	w.onEnd = func() { l.endSnapshot(m) }
 	w.onCommit = l.nameSnapshot
 	w.onFault = func(err error) {
@@ -61,7 +64,7 @@ var errSurpassed = errors.New("one that is not behind it is there already")
 // surpassed refuses a mark that is not behind the newest snapshot. manMu is held.
 func (l *Log) surpassed(m Mark) error {
 	for _, s := range l.man.Snapshots {
-		if s.Mark.Index >= m.Index {
+		if s.Mark.Index >= m.Index && (s.Mark != m || l.retake != m.Index) {
 			return fmt.Errorf("wal: group %d: snapshot at index %d: %w: at index %d", uint64(l.group),
 				uint64(m.Index), errSurpassed, uint64(s.Mark.Index))
 		}
@@ -86,6 +89,7 @@ func (l *Log) nameSnapshot(info snapInfo) error {
 	}
 	var old []string
 	err = l.change(nil, segment.Position{}, func(m *manifest) {
+		m.Snapshots = slices.DeleteFunc(m.Snapshots, func(s snapInfo) bool { return s.Mark == info.Mark })
 		m.Snapshots = append(m.Snapshots, info)
 		for len(m.Snapshots) > snapshotsKept {
 			old = append(old, snapshotName(m.Snapshots[0].Mark.Index))
@@ -97,12 +101,45 @@ func (l *Log) nameSnapshot(info snapInfo) error {
 	}
 	l.manMu.Lock()
 	l.snapInfo = info
+	if l.retake <= info.Mark.Index {
+		l.retake = 0
+	}
 	l.manMu.Unlock()
 	l.snapMu.Lock()
 	l.newSnaps = append(l.newSnaps, info.Mark)
 	l.snapMu.Unlock()
 	l.unlink(old)
 	return nil
+}
+
+// RetakeSnapshot says that the newest snapshot, at index i, is damaged: one of the same state may take its place. Owner
+// only.
+func (l *Log) RetakeSnapshot(i segment.Index) {
+	l.manMu.Lock()
+	defer l.manMu.Unlock()
+	l.retake = i
+}
+
+// putSnapshotAside moves the damaged file away that has the name of the snapshot at m, if there is one.
+func (l *Log) putSnapshotAside(m Mark) error {
+	l.manMu.Lock()
+	again := l.retake == m.Index
+	l.manMu.Unlock()
+	if !again {
+		return nil
+	}
+	name := snapshotName(m.Index)
+	to, err := asidePath(l.fs, filepath.Dir(filepath.Dir(l.dir)), groupName(l.group), name)
+	if err == nil {
+		err = l.fs.Rename(filepath.Join(l.dir, name), to)
+	}
+	if err == nil {
+		path := filepath.Join(l.dir, name)
+		l.emit(Event{Kind: EventQuarantined, Path: path, Detail: "it was damaged, and is written again; moved to " + to})
+	} else if isAbsent(err) {
+		err = nil
+	}
+	return err
 }
 
 // takeSnapshots takes up committed snapshots.

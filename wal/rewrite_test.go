@@ -274,3 +274,33 @@ func TestLeaveDamagedSegment(t *testing.T) {
 	}
 	must(t, l.store.Close())
 }
+
+// A damaged snapshot is written again where it is, if nothing new happened since; the damaged file is put aside.
+func TestRetakeSnapshot(t *testing.T) {
+	disk, l := newScrubbed(t, 24)
+	path := filepath.Join(testDir, snapshotName(7))
+	must(t, disk.FlipBit(path, 1000, 1))
+	found, _ := scrubAll(t, l.log, 1<<20)
+	if len(found) != 1 || found[0].Kind != DamagedSnapshot || found[0].Index != 7 || !found[0].Needed {
+		t.Fatalf("%+v", found)
+	}
+	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, errSurpassed) {
+		t.Fatal(err)
+	}
+	l.log.RetakeSnapshot(7)
+	must(t, writeSnapshotAt(l.log, Mark{1, 7}, 200_000))
+	must(t, l.log.Advance())
+	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, errSurpassed) {
+		t.Fatal(err)
+	}
+	if found, _ := scrubAll(t, l.log, 1<<20); len(found) > 0 || !l.event(EventQuarantined) {
+		t.Fatalf("%+v", found)
+	}
+	disk.PowerCut(memfs.KeepNone, nil)
+	l = mustLife(t, disk, lifeOptions{segBytes: 4 << 10, seed: 2})
+	if l.log.Recovered().Snapshot.Index != 7 || l.event(EventSnapshotPassed) {
+		t.Fatalf("%+v", l.log.Recovered())
+	}
+	checkEntries(t, l.log)
+	must(t, l.store.Close())
+}

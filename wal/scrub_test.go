@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"syscall"
 	"testing"
 
+	"weida/fsync"
+	"weida/fsync/faultfs"
 	"weida/fsync/memfs"
 	"weida/segment"
 )
@@ -15,9 +18,16 @@ import (
 // not settled is retained. Bodies are 1.1 to 1.n, one an entry, the large one is 1.5000.
 func newScrubbed(t testing.TB, n segment.Index) (*memfs.FS, *life) {
 	t.Helper()
-	smallSegments(t, 4<<10)
 	disk := memfs.New()
-	l := mustLife(t, disk, lifeOptions{segBytes: 4 << 10})
+	return disk, newScrubbedOn(t, disk, disk.BootID(), n)
+}
+
+// newScrubbedOn is that on a file system that may fail.
+func newScrubbedOn(t testing.TB, fs fsync.FS, boot [16]byte, n segment.Index) *life {
+	t.Helper()
+	smallSegments(t, 4<<10)
+	l, err := openLife(fs, lifeOptions{segBytes: 4 << 10, boot: boot})
+	must(t, err)
 	large := commitOf(segment.BodyRef{Term: 1, Seq: 5000}, 150_000, true)
 	for i := segment.Index(1); i <= n; i++ {
 		a := oneEntry(i, 1, uint64(i), 300)
@@ -39,7 +49,7 @@ func newScrubbed(t testing.TB, n segment.Index) (*memfs.FS, *life) {
 		}
 	}
 	must(t, l.log.Advance())
-	return disk, l
+	return l
 }
 
 func (a *Append) ref(t testing.TB) segment.BodyRef {
@@ -242,6 +252,34 @@ func TestScrubBesideAppends(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	must(t, l.store.Close())
+}
+
+// What can't be read is damage too: it is named record by record, and what stands beside it is looked at.
+func TestScrubReadErrors(t *testing.T) {
+	disk := memfs.New()
+	fs := faultfs.New(disk)
+	l := newScrubbedOn(t, fs, disk.BootID(), 24)
+	once, gone := l.log.segPath(1), l.log.segPath(2)
+	fs.Fail(faultfs.Match{Op: faultfs.OpRead, Path: once}, 2, 1, syscall.EIO) // behind the header
+	list, _ := scrubAll(t, l.log, 1<<20)
+	if len(list) != 1 || list[0].Kind != DamagedFraming || list[0].Path != once || !errors.Is(list[0].Err, syscall.EIO) {
+		t.Fatalf("one reading of many records failed, and each can be read: %+v", list)
+	}
+	fs.Fail(faultfs.Match{Op: faultfs.OpRead, Path: gone}, 1, -1, syscall.EIO)
+	list, _ = scrubAll(t, l.log, 1<<20)
+	bodies := 0
+	for _, d := range list {
+		if d.Path != gone || d.Err == nil {
+			t.Fatalf("%+v", d)
+		}
+		if d.Kind == DamagedBody && d.Needed {
+			bodies++
+		}
+	}
+	if int64(bodies) != l.log.segs[1].live {
+		t.Fatalf("%d bodies of %d are told of: %+v", bodies, l.log.segs[1].live, list)
 	}
 	must(t, l.store.Close())
 }

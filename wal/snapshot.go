@@ -33,6 +33,8 @@ type SnapshotWriter struct {
 	err   error // of a write; final
 	done  bool
 
+	// before is called when the content is flushed and about to get its name; nil for nobody.
+	before func() error
 	// onCommit names the snapshot in the manifest; it runs inside Commit when the file is durable.
 	onCommit func(snapInfo) error
 	// onEnd is called once, when the writer no longer uses its file's name; nil for nobody.
@@ -134,6 +136,11 @@ func (s *SnapshotWriter) publish() error {
 	s.w.bulk.Done()
 	if err = joinClose(err, s.w.f); err != nil {
 		return errors.Join(err, removeIfThere(s.fs, s.tmpPath()))
+	}
+	if s.before != nil {
+		if err := s.before(); err != nil {
+			return errors.Join(err, removeIfThere(s.fs, s.tmpPath()))
+		}
 	}
 	name := snapshotName(s.mark.Index)
 	if err := renameFlushed(s.fs, s.fl, s.dir, name+tmpSuffix, name); err != nil {
