@@ -35,6 +35,8 @@ type cluster struct {
 
 	mu      sync.Mutex
 	nodes   []control.Node // guarded by mu; as the registry had them last
+	// disowns are the nodes that do not know this one as a member, as they said last.
+	disowns map[raftstore.NodeID]bool // guarded by mu
 	meeting sync.Mutex     // held while the links are told
 }
 
@@ -142,8 +144,8 @@ func (c *cluster) meet(nodes []control.Node) error {
 }
 
 // randomID reads a disk's id, or a life's nonce, as it was registered; none is zero. With them the links know a node
-// whose directory was emptied or put back: it comes with its key and its number, and what it had voted and confirmed is
-// gone.
+// whose directory was emptied or put back: it comes with its key and its number, and what it had voted and confirmed
+// is gone.
 func randomID(text string) (id [16]byte, err error) {
 	if text == "" {
 		return id, nil
@@ -168,6 +170,9 @@ func splitAddress(s string) (host string, port uint16, ok bool) {
 // it is done on a goroutine of its own.
 func (c *cluster) follow(s *control.State) {
 	nodes := s.Nodes()
+	if c.removedBy(s) {
+		c.node.displace(&RemovedError{Number: c.number})
+	}
 	for i := range nodes {
 		if uint64(c.number) == nodes[i].Metadata.UID && !c.node.follows(&nodes[i].Status) {
 			c.node.displace(&peer.DisplacedError{
@@ -234,6 +239,7 @@ func (c *cluster) openMember() error {
 }
 
 func (c *cluster) event(e peer.Event) {
+	c.disowned(e)
 	log := c.node.c.Log.With("node", uint64(e.Node))
 	switch e.Kind {
 	case peer.Up:

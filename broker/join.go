@@ -130,7 +130,8 @@ func (c *cluster) askToJoin(ctx context.Context, but raftstore.ReplicaID) error 
 		}
 		if time.Since(told) > joinTell {
 			told = time.Now()
-			n.c.Log.Info("waiting to be let into the cluster", "number", uint64(c.number), "key", who.Node, "last", last)
+			n.c.Log.Info("waiting to be let into the cluster",
+				withErr(last, "number", uint64(c.number), "key", who.Node)...)
 		}
 		select {
 		case <-time.After(leaderAgain):

@@ -129,7 +129,7 @@ func (c *cluster) giveUp(ctx context.Context, reason string, cause error) error 
 		}
 		if time.Since(told) > joinTell {
 			told = time.Now()
-			c.node.c.Log.Warn("waiting for the other members to give up this node's damaged control log", "last", last)
+			c.node.c.Log.Warn("waiting for the other members to give up this node's damaged control log", withErr(last)...)
 		}
 		select {
 		case <-time.After(leaderAgain):

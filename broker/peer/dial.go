@@ -65,7 +65,7 @@ func (k *link) knock() {
 			var refused *RefusedError
 			if c, _, err := k.greetAt(k.ctx, kindRaft, addrs, 0); err == nil {
 				refuse(c, DialBack)
-			} else if errors.As(err, &refused) && refused.displaces() {
+			} else if errors.As(err, &refused) && (refused.displaces() || refused.Why == NotMember) {
 				k.tellRefused(refused)
 			}
 		}
@@ -172,6 +172,11 @@ func (k *link) greetAt(
 	var err error
 	for _, addr := range addrs {
 		c, derr := k.dialOne(ctx, addr, kind, len(addrs) > 1)
+		var away *endpoint.UnreachableError
+		if errors.As(derr, &away) && away.TurnedAway() {
+			err = &RefusedError{Peer: k.key, Node: k.id, Addr: addr, Why: NotMember, Remote: true, Err: derr}
+			continue
+		}
 		if derr != nil {
 			err = fmt.Errorf("peer: dial node %d: %w", k.id, derr)
 			continue

@@ -93,6 +93,27 @@ func (e *DownError) Error() string {
 	return fmt.Sprintf("peer: node %d cannot be reached now; nothing was sent; it is dialled again by itself", e.Node)
 }
 
+// EndedError is a link that the other side ended. What was under way on it may have been taken or not.
+type EndedError struct {
+	Node raftstore.NodeID
+	Why  Why
+}
+
+func (e *EndedError) Error() string { return fmt.Sprintf("peer: node %d ended the link: %v", e.Node, e.Why) }
+
+// DisownedBy is the node that does not know this one as a member, if that is what an event's error says.
+func DisownedBy(err error) (raftstore.NodeID, bool) {
+	var refused *RefusedError
+	var ended *EndedError
+	switch {
+	case errors.As(err, &refused) && refused.Remote && refused.Why == NotMember:
+		return refused.Node, true
+	case errors.As(err, &ended) && ended.Why == NotMember:
+		return ended.Node, true
+	}
+	return 0, false
+}
+
 // StreamRefusedError is what the other side had against a transfer; what it took of it is gone.
 type StreamRefusedError struct {
 	Node   raftstore.NodeID

@@ -252,6 +252,8 @@ func (k *link) turnAway(c *endpoint.Conn, err error) *RefusedError {
 		var format *formatError
 		if why, remote := remoteReason(err); remote {
 			refused.Why, refused.Remote = why, true
+		} else if (&endpoint.UnreachableError{Err: err}).TurnedAway() { // by its handshake, before any of ours
+			refused.Why, refused.Remote = NotMember, true
 		} else if errors.As(err, &format) {
 			refused.Why = Malformed
 		}

@@ -90,7 +90,7 @@ func (p *pair) ended() error {
 		switch {
 		case errors.As(err, &said) && !said.Remote: // here, because the other one had ended
 		case errors.As(err, &said):
-			return fmt.Errorf("peer: node %d ended the link: %v", p.link.id, Why(said.ErrorCode))
+			return &EndedError{Node: p.link.id, Why: Why(said.ErrorCode)}
 		case errors.As(err, &silent):
 			return fmt.Errorf("peer: node %d was silent for %v: %w", p.link.id, endpoint.PeerIdleMax, err)
 		default:
