@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 	"weida/broker/client"
 	"weida/broker/control"
 	"weida/broker/wire"
+	"weida/fsync"
+	"weida/fsync/faultfs"
 )
 
 // damageLog keeps what a node says of damage, by queue.
@@ -271,4 +275,66 @@ func (r *clusterRig) ledBy(queue string, i int) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.t.Fatalf("%s is not led by %s", queue, name)
+}
+
+// A leader and a follower whose flush fails while they run step out, and others take their places on the same node,
+// where the rest of the disk is sound: every confirmed message is there, and producers go on (matrix 6, 56).
+func TestPoisonedReplicasAreRebuilt(t *testing.T) {
+	t.Parallel()
+	said := &damageLog{lines: make(map[string][]string)}
+	files := faultfs.New(fsync.OS())
+	const hurt = 1
+	r := newClusterWith(t, 3, func(c *broker.Config) {
+		if c.Name == "n2" {
+			c.Log = slog.New(said)
+			broker.OnFiles(c, files)
+		}
+	})
+	c := r.client()
+	key := r.configs[hurt].Identity.Fingerprint().String()
+	for _, queue := range []string{"leads", "follows"} {
+		lead := map[string]string{"leads": "n2", "follows": "n1"}[queue]
+		r.make(queue, control.QueueSpec{Replicas: 3, Placement: control.PlacementSpec{PreferredLeader: lead}})
+		two := wire.Want(wire.Replicated(2, wire.Flushed))
+		p, err := c.Producer(r.ctx, queue, client.ProducerOptions{ID: "p", Want: two})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		publish := func() {
+			res, err := p.Publish(r.ctx, client.Message{Bytes: fmt.Append(nil, sent)})
+			if err != nil || res.Outcome != client.OK && res.Outcome != client.BelowRequest {
+				t.Fatalf("%s: %+v, %v", queue, res, err)
+			}
+			sent++
+		}
+		publish()
+		row := func(p control.Replica) bool { return p.Node == key && p.Made }
+		rows := r.placed(queue, func(rows []control.Replica) bool { return slices.ContainsFunc(rows, row) })
+		was := rows[slices.IndexFunc(rows, row)]
+		dir := ""
+		for _, q := range r.nodes[hurt].Registry().Queues {
+			if q.Metadata.Name == queue {
+				dir = filepath.Join(r.configs[hurt].Dir, "groups", fmt.Sprint(q.Metadata.UID))
+			}
+		}
+		files.Fail(faultfs.Match{Op: faultfs.OpSync, Path: filepath.Join(dir, "*.seg")}, 1, 1, syscall.EIO)
+		for len(said.of(queue)) == 0 {
+			publish()
+		}
+		r.whole(queue, was)
+		publish()
+		if list := said.of(queue); len(list) != 1 || !strings.Contains(list[0], "reason=Poisoned") {
+			t.Errorf("%s: %q", queue, list)
+		}
+		if list := names(t, fmt.Sprintf("%s.lost-%d", dir, was.Replica)); !slices.Contains(list, "00000001.seg") {
+			t.Errorf("%s: %v lies aside", queue, list)
+		}
+		r.ledBy(queue, hurt)
+		for i, b := range r.consume(c, queue, sent) {
+			if b != fmt.Sprint(i) {
+				t.Fatalf("%s: message %d is %q", queue, i, b)
+			}
+		}
+	}
 }
