@@ -87,6 +87,8 @@ func (n *Node) Counters() admin.Counters {
 	if sc.SincePass >= 0 {
 		out.Scrub.PassAge = (time.Duration(sc.SincePass) * tickTime).Seconds()
 	}
+	out.Damaged, out.SetAside = n.damages.counts()
+	out.LyingAside = len(n.store.Asides())
 	if n.cluster != nil {
 		for _, l := range n.cluster.links.Stats() {
 			out.Links = append(out.Links, linkCounters(l))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -170,6 +171,15 @@ func (n *Node) setAside(group uint64) error {
 		n.damages.set(group)
 	}
 	return nil
+}
+
+// counts are the damaged replicas by reason, and how many were set aside.
+func (d *damages) counts() (damaged map[string]uint64, aside uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	damaged = make(map[string]uint64, len(d.count))
+	maps.Copy(damaged, d.count)
+	return damaged, d.aside
 }
 
 // set counts a replica that was set aside.

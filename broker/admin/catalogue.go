@@ -47,7 +47,8 @@ var sumFamilies = []metric{
 	{"weida_flush_files_total", counter, nil, "Files made durable in flush rounds since the node started."},
 	{
 		"weida_flush_errors_total", counter, nil,
-		"Flushes that failed since the node started. Each makes a log read-only until the node is restarted.",
+		"Flushes that failed since the node started. Each makes a log read-only: of a queue with one replica until the node "+
+			"is restarted, of any other until another replica has taken its place.",
 	},
 	{"weida_flush_duration_seconds", histogram, nil, "How long flush rounds took."},
 
@@ -70,6 +71,17 @@ var sumFamilies = []metric{
 	},
 	{"weida_damage_mended_total", counter, nil, "Of these, those that are whole again or that nothing needs any more."},
 	{"weida_damage_open", gauge, nil, "Of these, those that are not mended. Nothing of them is served."},
+
+	{
+		"weida_replicas_damaged_total", counter, labels("reason"),
+		"Replicas whose files were found damaged, gone or unreadable on this node since it started, by reason.",
+	},
+	{
+		"weida_replicas_set_aside_total", counter, nil,
+		"Replicas that were given up and whose files were set aside on this node since it started.",
+	},
+	{"weida_replicas_lying_aside", gauge, nil, "Directories of replicas that were given up, on this node now."},
+	{"weida_replicas_lost", gauge, nil, "Replicas of all queues that were given up and not replaced yet."},
 
 	{"weida_peer_up", gauge, labels("peer"), "Whether the link with another node, by its number, stands."},
 	{"weida_peer_round_trip_seconds", gauge, labels("peer"), "How long a packet to another node and back takes."},

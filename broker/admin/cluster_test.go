@@ -130,6 +130,10 @@ func TestGroupHealth(t *testing.T) {
 			"it is being deleted", func(c *Cluster) { c.Registry.Queues[0].Metadata.DeletionTimestamp = 7 }, Changing,
 			"it is being deleted",
 		},
+		{"a replica is lost", func(c *Cluster) {
+			c.queueOn(1).Replication.Followers[2].HeardMS = 99_000
+			c.Registry.Queues[0].Status.Placement = []control.Replica{{Replica: 13, Node: "k3", Lost: "Corrupt"}}
+		}, Degraded, "replica 13 on k3 is lost (Corrupt), and another one takes its place"},
 		{"two are down", func(c *Cluster) { c.down(2); c.down(3) }, Unavailable, "1 of 3 voters answer, a majority is 2"},
 		{"the leader is down and another leads", func(c *Cluster) { c.elect(2); c.down(1) }, Degraded, "2 of 3"},
 		{"the leader is down, nobody noticed yet", func(c *Cluster) { c.down(1) }, Unknown, "n1, which did not answer"},

@@ -165,6 +165,7 @@ func sumsOf(h *handler) func(emit) {
 		tellCounters(e, h.node.Counters())
 
 		e.count("weida_registry_version", reg.Version)
+		e.put("weida_replicas_lost", float64(lostReplicas(&reg)))
 		sums, flows := t.add(h.node, &reg)
 		tellSums(e, sums, flows)
 		others := newSums()
@@ -179,6 +180,14 @@ func sumsOf(h *handler) func(emit) {
 		e.put("weida_admin_mutations_under_way", float64(len(h.mutating)))
 		e.count("weida_admin_turned_away_total", h.door.count())
 	}
+}
+
+// lostReplicas counts those that were given up and are still in a placement.
+func lostReplicas(reg *Registry) (n int) {
+	for i := range reg.Queues {
+		n += len(lostOf(&reg.Queues[i]))
+	}
+	return n
 }
 
 func tellCounters(e emit, c Counters) {
@@ -204,6 +213,9 @@ func tellCounters(e emit, c Counters) {
 	e.count("weida_damage_found_total", c.Scrub.Found)
 	e.count("weida_damage_mended_total", c.Scrub.Mended)
 	e.put("weida_damage_open", float64(c.Scrub.Open))
+	e.each("weida_replicas_damaged_total", c.Damaged)
+	e.count("weida_replicas_set_aside_total", c.SetAside)
+	e.put("weida_replicas_lying_aside", float64(c.LyingAside))
 	for i := range c.Links {
 		tellLink(e, &c.Links[i])
 	}

@@ -79,7 +79,8 @@ func filled(t *testing.T) *rig {
 		Published:     map[string]uint64{"stored:flushed": 90, "accepted": 10},
 		Indeterminate: 1, Delivered: 63, Settled: 50, BodyBytes: 1 << 20,
 		FlushRounds: 9, FlushFiles: 20, FlushErrors: 1,
-		Disk:         Disk{State: "ok", FreeBytes: 7 << 30, TotalBytes: 9 << 30, ReserveBytes: 64 << 20},
+		Disk:    Disk{State: "ok", FreeBytes: 7 << 30, TotalBytes: 9 << 30, ReserveBytes: 64 << 20},
+		Damaged: map[string]uint64{"Corrupt": 2, "Poisoned": 1}, SetAside: 3, LyingAside: 4,
 		FlushSeconds: Histogram{Bounds: []float64{0.001, 0.01, 0.1}, Counts: []uint64{2, 7, 8}, Count: 9, Sum: 0.512},
 		Links: []LinkCounters{
 			{

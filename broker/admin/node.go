@@ -126,6 +126,10 @@ type Counters struct {
 	Disk  Disk          `json:"disk"`
 	Scrub ScrubCounters `json:"scrub"`
 
+	Damaged    map[string]uint64 `json:"damaged"`    // replicas that were found so here, by reason
+	SetAside   uint64            `json:"setAside"`   // of those given up
+	LyingAside int               `json:"lyingAside"` // directories of replicas that were given up, now
+
 	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
 }
 
