@@ -20,7 +20,11 @@ func (c *controller) Group(k control.Queue) (control.Group, error) {
 		return control.Group{}, errors.New("the queue is not open here")
 	}
 	if row := c.node.row(&k); row != nil {
-		if why := q.why(); why != nil {
+		why := q.why()
+		if d := q.group.Status().Damaged; why == nil && damage(d) != "" && c.majorityUp(&k, row) {
+			why = d // it has served what is whole, and others can take over
+		}
+		if why != nil {
 			return control.Group{}, c.node.lost(&k, row, why)
 		}
 	}
@@ -31,6 +35,22 @@ func (c *controller) Group(k control.Queue) (control.Group, error) {
 		why = nil // the queue does without this one
 	}
 	return g, why
+}
+
+// majorityUp says whether a majority of a queue's voters can be reached without one of them.
+func (c *controller) majorityUp(k *control.Queue, but *control.Replica) bool {
+	voters, up := 0, 0
+	for i := range k.Status.Placement {
+		p := &k.Status.Placement[i]
+		if p.Learner {
+			continue
+		}
+		voters++
+		if p.Replica != but.Replica && p.Lost == "" && c.Reachable(p.Number) {
+			up++
+		}
+	}
+	return up > voters/2
 }
 
 // groupOf is a group's status as the reconciler sees it.

@@ -327,6 +327,9 @@ func (n *Node) groupEvent(e raftstore.Event) {
 		tell = n.c.Log.Error
 	}
 	tell("group: "+string(e.Kind), withErr(e.Err, "group", uint64(e.Group), "index", uint64(e.Index))...)
+	if e.Kind == raftstore.DamageStays { // another replica takes its place
+		go n.registry.wake(uint64(e.Group))
+	}
 }
 
 // withErr are the attributes of a line of the log, the error last if there is one.

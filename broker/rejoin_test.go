@@ -80,7 +80,9 @@ func TestDamagedControlLogIsLearnedAnew(t *testing.T) {
 		if len(asides) != i+1 || len(said.of("")) != i+1 || slices.Contains(asides, fmt.Sprintf("1.lost-%d", id)) {
 			t.Fatalf("after damage %d %d is a member, %v lie aside, and was said: %q", i, id, asides, said.of(""))
 		}
-		same := func(name string) bool { return slices.Equal(names(t, filepath.Join(filepath.Dir(control), name)), left) }
+		same := func(name string) bool {
+			return slices.Equal(names(t, filepath.Join(filepath.Dir(control), name)), left)
+		}
 		if !slices.ContainsFunc(asides, same) {
 			t.Errorf("%v was left, and does not lie aside", left)
 		}
