@@ -191,11 +191,7 @@ func (c *Cluster) state(v *view) GroupState {
 		c.judgeDamage(v, &s)
 	}
 	if v.queue != nil && (s.Health == Degraded || s.Health == Changing) {
-		for _, p := range lostOf(v.queue) {
-			s.Why = fmt.Sprintf("replica %d on %s is lost (%s), and another one takes its place", p.Replica,
-				c.nameOfKey(p.Node), p.Lost)
-			s.Remedy = "wait; the node's log says what was found, and what is left lies aside on its disk"
-		}
+		c.judgeLost(v.queue, &s)
 	}
 	return s
 }
@@ -225,16 +221,6 @@ func (s *GroupState) await(q *control.Queue) {
 		s.Why = fmt.Sprintf("generation %d of its spec is wanted, and %d is in force", m.Generation,
 			q.Status.ObservedGeneration)
 	}
-}
-
-// lostOf are the replicas of a queue that were given up and are not replaced yet.
-func lostOf(q *control.Queue) (list []control.Replica) {
-	for _, p := range q.Status.Placement {
-		if p.Lost != "" {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 // follow adds up how far the voters are.

@@ -182,14 +182,6 @@ func sumsOf(h *handler) func(emit) {
 	}
 }
 
-// lostReplicas counts those that were given up and are still in a placement.
-func lostReplicas(reg *Registry) (n int) {
-	for i := range reg.Queues {
-		n += len(lostOf(&reg.Queues[i]))
-	}
-	return n
-}
-
 func tellCounters(e emit, c Counters) {
 	e.put("weida_connections_open", float64(c.Connections))
 	e.count("weida_connections_total", c.ConnectionsTotal)
