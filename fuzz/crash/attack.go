@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -267,11 +268,11 @@ func (s *seat) settle() {
 	}
 }
 
-// flip spoils a bit of the node that may be spoiled.
+// flip spoils the node that may be spoiled.
 func (r *run) flip(b *bar) error {
 	s := r.seats[b.Nodes[0]]
 	s.set(func() { s.flipped = true })
-	if b.How == "stopped" {
+	if b.How != flipLive {
 		if err := r.strike(s); err != nil {
 			return err
 		}
@@ -279,7 +280,7 @@ func (r *run) flip(b *bar) error {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	var err error
-	b.detail, err = flip(s.Dir, b.Roll)
+	b.detail, err = flip(s.Dir, b.How, filepath.Join(s.disk.root(), "away"), b.Roll)
 	return err
 }
 

@@ -233,8 +233,9 @@ func (e *ending) audit(ctx context.Context) error {
 	return nil
 }
 
-// healthy waits until the cluster says that nothing is wrong with it, and notes what it says.
-func (r *run) healthy(ctx context.Context) {
+// healthy waits until the cluster says that nothing is wrong with it, and notes what it says. What is wrong after a
+// flipped bit is returned instead: what is spoiled may be an operator's to mend.
+func (r *run) healthy(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, r.o.heal)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(r.o.seed, 4))
@@ -257,5 +258,9 @@ func (r *run) healthy(ctx context.Context) {
 		}
 		nap(ctx, 200*time.Millisecond)
 	}
+	if len(h.Wrong) > 0 && r.spoiled() {
+		return h.Wrong
+	}
 	r.history.Note(h)
+	return nil
 }

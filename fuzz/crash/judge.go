@@ -27,6 +27,7 @@ type result struct {
 	wrong    []string
 	late     []string // what did not come in time after the heal
 	out      []string // nodes with flipped bits that take no part
+	ill      []string // what the cluster said of itself in the end, though that is not judged: bits were flipped
 	troubles []string
 }
 
@@ -43,9 +44,7 @@ func (r *run) judge() (*result, error) {
 	r.recover()
 	r.history.Note(&history.Healed{})
 	r.drainAll(context.Background())
-	if !r.anyOut() {
-		r.healthy(context.Background())
-	}
+	ill := r.healthy(context.Background())
 	stop := time.AfterFunc(r.o.heal-min(time.Since(began), r.o.heal), r.over)
 	r.moves.Wait()
 	stop.Stop()
@@ -67,17 +66,18 @@ func (r *run) judge() (*result, error) {
 		return nil, err
 	}
 	res := r.result(healed)
+	res.ill = ill
 	res.report = r.history.judge.Finish()
 	return res, r.paint(res, total)
 }
 
-// anyOut says whether a node takes no part, for a bit that was flipped.
-func (r *run) anyOut() bool {
+// spoiled says whether a bit was flipped.
+func (r *run) spoiled() bool {
 	for _, s := range r.seats {
 		s.mu.Lock()
-		out := s.flipped
+		flipped := s.flipped
 		s.mu.Unlock()
-		if out {
+		if flipped {
 			return true
 		}
 	}
@@ -156,6 +156,9 @@ func (res *result) table() string {
 	row("healed and drained after\t%v", res.healed.Round(10*time.Millisecond))
 	for _, out := range res.out {
 		row("out with a flipped bit\t%.200s", out)
+	}
+	for _, what := range res.ill {
+		row("not well again after a flipped bit\t%.200s", what)
 	}
 	row("nodes that ended or started wrongly\t%d", len(res.wrong))
 	row("not in time after the heal\t%d", len(res.late)+len(res.report.Liveness))

@@ -17,7 +17,7 @@ const (
 	pause     kind = "pause"     // SIGSTOP, and SIGCONT when it is over
 	restart   kind = "restart"   // an orderly stop, and a start
 	powerOff  kind = "powercut"  // of the device below the data directory, and the process with it
-	bitflip   kind = "bitflip"   // one bit of one file, of a running or of a stopped node
+	bitflip   kind = "bitflip"   // one bit of one file, of a running or a stopped node, or the file itself
 	diskfull  kind = "diskfull"  // no room is left
 	partition kind = "partition" // some are cut off from the others, in one or in both directions, or packets are lost
 )
@@ -147,7 +147,7 @@ func (d *drawer) draw(k kind) fault {
 		f.Nodes = d.some(1 + d.rng.IntN(max(minority, 1)))
 	case bitflip:
 		f.Nodes = []int{d.fragile}
-		f.How = [...]string{"live", "stopped"}[d.rng.IntN(2)]
+		f.How = [...]string{flipLive, flipStopped, flipLive, flipStopped, flipCut, flipGone}[d.rng.IntN(6)]
 	case partition:
 		d.split(&f)
 	}

@@ -46,9 +46,10 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"kill ", "powercut none", "powercut some", "powercut all", "restart ", "pause ", "diskfull ", "bitflip live",
-		"bitflip stopped", "partition split", "partition split-with-clients", "partition split-from-clients",
-		"partition deaf", "partition mute", "partition bridge", "partition loss",
+		"kill ", "powercut none", "powercut some", "powercut all", "restart ", "pause ", "diskfull ",
+		"bitflip live", "bitflip stopped", "bitflip cut", "bitflip gone", "partition split",
+		"partition split-with-clients", "partition split-from-clients", "partition deaf", "partition mute",
+		"partition bridge", "partition loss",
 	} {
 		if !seen[what] {
 			t.Errorf("no seed has %s", what)
