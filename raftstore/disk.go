@@ -58,10 +58,10 @@ const (
 	diskSaidTicks  = 10
 	diskHeardTicks = 30
 
-	// A disk is slow once somebody has waited for a flush for longer than two thirds of an election timeout, in ten ticks
+	// A disk is slow once somebody has waited for a flush for longer than two thirds of an election timeout, in thirty
 	// more than a tenth of those in which nobody did; and well again after diskCalmTicks without that.
 	diskLateWorth = 10
-	diskLateMax   = 100
+	diskLateMax   = 300
 	diskCalmTicks = 300
 )
 
