@@ -23,9 +23,12 @@ type peer struct {
 	heard int64  // tick of its last answer; -1: none
 	// heardAt and caughtUp are on the clock of the host, which goes on while the group is quiet.
 	heardAt  int64
-	caughtUp int64 // of the last answer at which it was at the end of the log; -1: never
-	lives    bool  // its node was up when the group became quiet: until it wakes, that stands for answers
-	probed   bool  // it answered a heartbeat in this round: what raft sends it now may be a probe
+	caughtUp int64 // the last moment whose end of the log it is known to hold, by an answer; -1: none
+	// end is where the log ended at endAt: once it holds that, it was caught up then.
+	end    Index
+	endAt  int64
+	lives  bool // its node was up when the group became quiet: until it wakes, that stands for answers
+	probed bool // it answered a heartbeat in this round: what raft sends it now may be a probe
 }
 
 // routesMax bounds the senders that no configuration names.
@@ -138,6 +141,22 @@ func (r *replica) progress(fn func(ReplicaID, *tracker.Progress)) {
 	r.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) { fn(ReplicaID(id), &pr) })
 }
 
+// reached notes how far a member is. Under a load that never pauses it is at the end of the log at no moment; it was
+// caught up at every moment whose log it holds. One that is silent is nowhere.
+func (p *peer) reached(match, last Index, now int64) {
+	switch {
+	case p.heard < 0:
+		return
+	case match >= last:
+		p.caughtUp = p.heardAt
+	case p.end != 0 && match >= p.end && !off.caughtUp:
+		p.caughtUp = max(p.caughtUp, p.endAt)
+	case p.end != 0:
+		return
+	}
+	p.end, p.endAt = last, now
+}
+
 // heldBy is Marks.Held: the leader's own flushed entries, and of the other voters what raft knows to match, if it was
 // said in the present incarnation of their node (W7): a node that came back has to say it again.
 func (r *replica) heldBy() (held [MaxVoters]Index) {
@@ -154,9 +173,7 @@ func (r *replica) heldBy() (held [MaxVoters]Index) {
 			return
 		}
 		one := r.peers.of(id)
-		if Index(pr.Match) >= last && one.heard >= 0 {
-			one.caughtUp = one.heardAt // a member that is silent is nowhere
-		}
+		one.reached(Index(pr.Match), last, r.host.clock.Load())
 		if !r.conf.votes(id) || n == len(match) {
 			return
 		}

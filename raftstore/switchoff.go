@@ -20,6 +20,7 @@ func SwitchOff(rule string) (restore func()) {
 		"decided":          &off.decided,
 		"known":            &off.known,
 		"yield":            &off.yield,
+		"caughtUp":         &off.caughtUp,
 		"ailing":           &off.ailing,
 		"wander":           &off.wander,
 		"crowded":          &off.crowded,
