@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weida/broker/admin"
+	"weida/broker/connector"
 	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/broker/queue"
@@ -74,8 +75,8 @@ func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, 
 	return res, err
 }
 
-// begun waits until the cluster's first entry is here, which says who its nodes are: before it there is no cluster that
-// could be changed, and a change that came first would make one of this node alone.
+// begun waits until the cluster's first entry is here, which says who its nodes are: before it there is no cluster
+// that could be changed, and a change that came first would make one of this node alone.
 func (n *Node) begun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
@@ -114,12 +115,21 @@ func versionOf(res *control.Result) uint64 {
 	return 0
 }
 
-// untakable refuses a queue whose messages this node would not take, and a node whose key can be nobody's.
+// untakable refuses a queue whose messages this node would not take, a node whose key can be nobody's, and a connector
+// that nothing could ever make run: its evidence and losses are not what its protocol and direction give.
 func (n *Node) untakable(m *control.Mutation) *control.Error {
 	if m.Verb == control.NodeAdd && m.Node != nil {
 		if _, err := endpoint.ParseFingerprint(m.Node.Fingerprint); err != nil {
 			return &control.Error{
 				Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: "spec.fingerprint", Message: err.Error(),
+			}
+		}
+	}
+	if m.Connector != nil {
+		var flaw *connector.SpecError
+		if errors.As(connector.Check(*m.Connector), &flaw) {
+			return &control.Error{
+				Reason: control.Invalid, Kind: m.Kind, Name: m.Name, Field: flaw.Field, Message: flaw.Field + " " + flaw.Why,
 			}
 		}
 	}

@@ -33,11 +33,11 @@ type cluster struct {
 	opened               atomic.Bool // the control log is
 	table                atomic.Pointer[table]
 
-	mu      sync.Mutex
-	nodes   []control.Node // guarded by mu; as the registry had them last
+	mu    sync.Mutex
+	nodes []control.Node // guarded by mu; as the registry had them last
 	// disowns are the nodes that do not know this one as a member, as they said last.
 	disowns map[raftstore.NodeID]bool // guarded by mu
-	meeting sync.Mutex     // held while the links are told
+	meeting sync.Mutex                // held while the links are told
 }
 
 // table is the nodes of the registry, as clients and peers are to know them. It is never changed.

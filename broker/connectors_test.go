@@ -95,6 +95,7 @@ func TestFileConnectors(t *testing.T) {
 	})
 	r.connect("out", control.ConnectorSpec{
 		Protocol: "file", Direction: "sink", Address: "out", Queue: "q", Evidence: "flushed", Loss: "duplicates",
+		Policy: map[string]string{"node": "n2"},
 	})
 	r.becomes("in", control.Ready)
 	r.becomes("out", control.Ready)
@@ -122,5 +123,39 @@ func TestFileConnectors(t *testing.T) {
 	}
 	if n := len(r.any().Registry().Connectors); n != 1 {
 		t.Errorf("%d connectors are left", n)
+	}
+}
+
+// A connector that nothing could make run is refused when it is applied, with the field and what to state (T-11, D-19).
+func TestConnectorsThatCannotRunAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newCluster(t, 1)
+	for _, row := range []struct {
+		change func(*control.ConnectorSpec)
+		field  string
+	}{
+		{func(s *control.ConnectorSpec) { s.Evidence = "none" }, "spec.evidence"},
+		{func(s *control.ConnectorSpec) { s.Loss = "none" }, "spec.loss"},
+		{func(s *control.ConnectorSpec) { s.Loss = "duplicates,surprises" }, "spec.loss"},
+		{func(s *control.ConnectorSpec) { s.Protocol = "pigeon" }, "spec.protocol"},
+		{func(s *control.ConnectorSpec) { s.Policy = map[string]string{"speed": "9"} }, "spec.policy"},
+		{func(s *control.ConnectorSpec) { s.Direction, s.Evidence, s.Loss = "source", "accepted", "none" }, "spec.evidence"},
+		{func(s *control.ConnectorSpec) { s.Policy = map[string]string{"node": "n9"} }, ""}, // it may come
+	} {
+		spec := control.ConnectorSpec{
+			Protocol: "file", Direction: "sink", Address: "out", Queue: "q", Evidence: "flushed", Loss: "duplicates",
+		}
+		row.change(&spec)
+		res, err := r.any().Mutate(r.ctx, control.Mutation{
+			Verb: control.Apply, Kind: control.KindConnector, Name: "c", Connector: &spec,
+		})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case row.field == "" && res.Err != nil, row.field != "" && res.Err == nil:
+			t.Errorf("%+v: %v", spec, res.Err)
+		case row.field != "" && (res.Err.Field != row.field || res.Err.Reason != control.Invalid):
+			t.Errorf("%+v: %+v", spec, res.Err)
+		}
 	}
 }

@@ -90,10 +90,14 @@ func choice(policy map[string]string, key, usual, other string) (bool, error) {
 	}
 }
 
+// placedBy is the key of the policy that says which node a connector runs on. It is for who places it, not for this
+// package.
+const placedBy = "node"
+
 func (p *plan) policy(policy map[string]string) error {
-	known := []string{"framing"}
+	known := []string{"framing", placedBy}
 	if p.source {
-		known = []string{"follow", "startAt"}
+		known = []string{"follow", "startAt", placedBy}
 	}
 	for _, k := range slices.Sorted(maps.Keys(policy)) {
 		if !slices.Contains(known, k) {

@@ -99,7 +99,9 @@ type EndedError struct {
 	Why  Why
 }
 
-func (e *EndedError) Error() string { return fmt.Sprintf("peer: node %d ended the link: %v", e.Node, e.Why) }
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("peer: node %d ended the link: %v", e.Node, e.Why)
+}
 
 // DisownedBy is the node that does not know this one as a member, if that is what an event's error says.
 func DisownedBy(err error) (raftstore.NodeID, bool) {

@@ -100,7 +100,7 @@ func (r *rig) refusals() {
 	}
 	spec := func(v any) map[string]any { return map[string]any{"spec": v} }
 	connector := control.ConnectorSpec{
-		Protocol: "file", Direction: "sink", Address: "out", Queue: "alone", Evidence: "none", Loss: "duplicates",
+		Protocol: "file", Direction: "sink", Address: "out", Queue: "alone", Evidence: "flushed", Loss: "duplicates",
 	}
 	list := []ask{
 		{http.MethodPut, queuePath("fresh"), spec(pinned("n4"))},
