@@ -47,7 +47,7 @@ var sumFamilies = []metric{
 	{"weida_flush_files_total", counter, nil, "Files made durable in flush rounds since the node started."},
 	{
 		"weida_flush_errors_total", counter, nil,
-		"Flushes that failed since the node started. Each makes a log read-only: of a queue with one replica until the "+
+		"Flushes that failed since the node started. Each makes a log read-only: of a queue with one replica until the " +
 			"node is restarted, of any other until another replica has taken its place.",
 	},
 	{"weida_flush_duration_seconds", histogram, nil, "How long flush rounds took."},
