@@ -90,6 +90,7 @@ type mends struct {
 type mend struct {
 	hurt
 	since   int64            // tick
+	looked  bool             // for the entry that names the body
 	asked   bool             // the log was asked to let it go
 	covered bool             // a snapshot was taken since
 	end     segment.Position // the body was written again before this place; zero: it was not
@@ -121,8 +122,18 @@ func describe(d *wal.Damage) error {
 	if errors.As(d.Err, &corrupt) {
 		cause = corrupt.Cause
 	}
-	return fmt.Errorf("%s in %s at byte %d: %s; nothing of it is served, nothing was deleted", what, d.Path, d.Pos, cause)
+	return &described{fmt.Sprintf("%s in %s at byte %d: %s; nothing of it is served, nothing was deleted", what, d.Path,
+		d.Pos, cause), d.Err}
 }
+
+// described is an error in other words.
+type described struct {
+	text string
+	err  error
+}
+
+func (e *described) Error() string { return e.text }
+func (e *described) Unwrap() error { return e.err }
 
 // hurt notes damage. Any goroutine.
 func (o *seat) hurt(d wal.Damage) {

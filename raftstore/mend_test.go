@@ -79,6 +79,10 @@ func TestDamagedBodyComesBack(t *testing.T) {
 			if !at.leader {
 				n = c.rest(lead)[0]
 			}
+			c.tick(60) // the group is quiet, and parked
+			if r := c.group(n, 1); !r.hushed || !r.parked {
+				t.Fatal("it is not quiet")
+			}
 			term := lead.kvs[1].term
 			key := fmt.Sprint("k", at.key)
 			n.flip(1, textOf(at.key, 30_000), 700)
@@ -129,9 +133,20 @@ func TestDamagedBodyComesBack(t *testing.T) {
 func TestReaderMeetsDamage(t *testing.T) {
 	c, lead := scrubbed(t, 2, 3, 3000)
 	lead.host.scrub.begins = 1 << 60
+	asked := 0
+	c.drop = func(p *packet) bool { // by what the commit record says, for it is in the log
+		for _, one := range payloads(t, p) {
+			for _, w := range one.wants {
+				if asked++; w.Loose || w.Body.Length != 3000 || w.Body.Digest != segment.DigestOf([]byte(textOf(1, 3000))) {
+					t.Errorf("asked for %+v", w)
+				}
+			}
+		}
+		return false
+	}
 	m := lead.kvs[1]
 	path := lead.flip(1, textOf(1, 3000), 5)
-	_, err := readBody(m.group, m.state["k1"].Body)
+	_, err := m.group.OpenBody(segment.Commit{Ref: m.state["k1"].Body.Ref, Length: -1}) // as a queue does
 	var d *DamagedError
 	if !errors.As(err, &d) || d.Alone || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "byte") {
 		t.Fatal(err)
@@ -140,7 +155,7 @@ func TestReaderMeetsDamage(t *testing.T) {
 	if m.read("k1") != textOf(1, 3000) {
 		t.Fatal("another body")
 	}
-	if got := lead.damage(1); got.Found != 1 || got.Mended != 1 {
+	if got := lead.damage(1); got.Found != 1 || got.Mended != 1 || asked == 0 {
 		t.Fatalf("%+v", got)
 	}
 }

@@ -99,6 +99,10 @@ func (r *replica) askAgain(m *mend) {
 			return // a reader knows what it has to be, and tells
 		}
 	}
+	if m.Commit.Ref == (BodyRef{}) && !m.looked {
+		m.looked = true
+		m.Commit, m.Index = r.log.CommitOf(m.Ref)
+	}
 	if m.Commit.Ref == (BodyRef{}) {
 		r.gate.room.want(max(r.last.Index, 1), segment.Commit{Ref: m.Ref})
 		return

@@ -138,8 +138,9 @@ func (s *scrubber) read(o *seat, n int64, whole, over bool) {
 	if whole {
 		o.scrub.done, o.scrub.ended = o.scrub.pass, now
 	}
+	news := whole && o.status.Damage.Open > 0 // it may be over; an idle group is not woken for nothing
 	o.mu.Unlock()
-	if whole {
+	if news {
 		o.shard.enqueue(o.as)
 	}
 }

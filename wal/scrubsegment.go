@@ -218,20 +218,19 @@ func (s *Scrub) tellBody(t *scrubFile, f fsync.File, v *scrubSegment, ref segmen
 	d.Needed = (herr != nil || h == v.seg) && (v.kept.has(ref) || v.pinned || l.pending.has(ref))
 	l.mu.Unlock()
 	if d.Needed && pos > 0 {
-		d.Commit, d.Index = s.commitOf(f, v, ref, pos)
+		d.Commit, d.Index = commitBehind(f, v.file, ref, extent{pos, min(pos+segment.BatchMax, v.end)})
 	}
 	s.tell(t, d)
 }
 
-// commitOf looks behind a body for the entry of the same batch that names it; zero if it is not found.
-func (s *Scrub) commitOf(f fsync.File, v *scrubSegment, ref segment.BodyRef, pos int64) (
+// commitBehind looks behind a body for the entry of the same batch that names it; zero if it is not found.
+func commitBehind(f fsync.File, file segment.File, ref segment.BodyRef, x extent) (
 	found segment.Commit, i segment.Index,
 ) {
 	pass := func(segment.Kind, error) bool { return true }
-	x := extent{pos, min(pos+segment.BatchMax, v.end)}
-	err := walkOver(f, v.file, x, pass, func(r segment.Record) (bool, error) {
+	err := walkOver(f, file, x, pass, func(r segment.Record) (bool, error) {
 		if r.Kind != segment.KindEntry {
-			return r.Kind != segment.KindTrailer, nil
+			return true, nil
 		}
 		e, err := segment.ParseEntry(r.Body)
 		if err != nil || e.Type != segment.EntryNormal {
@@ -247,6 +246,31 @@ func (s *Scrub) commitOf(f fsync.File, v *scrubSegment, ref segment.BodyRef, pos
 	})
 	if err != nil {
 		return segment.Commit{}, 0 // it is asked for without
+	}
+	return found, i
+}
+
+// CommitOf looks for what an entry that stands beside an inline body says of it, and for the entry's index; both are
+// zero if there is none: the body was copied, and its entry may be gone. It reads one batch or two. Any goroutine.
+func (l *Log) CommitOf(ref segment.BodyRef) (found segment.Commit, i segment.Index) {
+	w, err := l.locate(ref)
+	if err != nil || w.s == nil {
+		return found, 0
+	}
+	defer l.release(w.h)
+	l.look(&w, ref)
+	if w.sealed {
+		row, ok, err := segment.FindBody(w.h.f, w.footer, ref)
+		if err != nil || !ok {
+			return found, 0
+		}
+		w.spans = []extent{{row.Pos + row.Size, row.Pos + row.Size}}
+	}
+	for _, x := range w.spans {
+		end := min(x.end+segment.BatchMax, w.end)
+		if found, i = commitBehind(w.h.f, w.s.file, ref, extent{x.from, end}); i != 0 {
+			break
+		}
 	}
 	return found, i
 }
