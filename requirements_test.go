@@ -44,55 +44,17 @@ func requirementIDs() (list []string) {
 }
 
 var (
-	// requirementRow is a row of the page: id, what must hold, proof.
-	requirementRow = regexp.MustCompile(`^\| *([A-Z]-[0-9.]+) *\|([^|]*)\|([^|]*)\|$`)
 	// requirementTest is one test that proves a row: `package: Name`, or `package: Name/script`.
 	requirementTest = regexp.MustCompile("^`([\\w/]+): ((?:Test|Fuzz)\\w+)(/\\w+)?`$")
 	// requirementReason is why there is no test, or not yet for all of the row.
 	requirementReason = regexp.MustCompile(`^(superseded|later|out of scope):(.*)$`)
 )
 
-// requirementFlaws says what is wrong with a page: rows that are missing, doubled, unknown or in another order, and
-// proofs that prove nothing. A proof is tests, a reason, or tests and a reason: `a: TestB`, `c: TestD`; later: why.
-func requirementFlaws(text string, tests map[string]bool) (flaws []string) {
-	var seen []string
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		m := requirementRow.FindStringSubmatch(line)
-		if m == nil {
-			if regexp.MustCompile(`^\| *[A-Z]-[0-9]`).MatchString(line) {
-				flaws = append(flaws, "not a row of three cells: "+line)
-			}
-			continue
-		}
-		id := m[1]
-		seen = append(seen, id)
-		if strings.TrimSpace(m[2]) == "" {
-			flaws = append(flaws, id+": nothing says what must hold")
-		}
-		for _, f := range proofFlaws(strings.TrimSpace(m[3]), tests) {
-			flaws = append(flaws, id+": "+f)
-		}
+// requirements is the page of them: id, what must hold, proof.
+func requirements() *proven {
+	return &proven{
+		page: requirementsPage, ids: requirementIDs(), id: regexp.MustCompile(`^[A-Z]-[0-9.]+$`), cells: 3, proof: 2,
 	}
-	want := requirementIDs()
-	count := make(map[string]int)
-	for _, id := range seen {
-		if count[id]++; count[id] == 2 {
-			flaws = append(flaws, id+": stands twice")
-		}
-		if !slices.Contains(want, id) {
-			flaws = append(flaws, id+": no such requirement")
-		}
-	}
-	for _, id := range want {
-		if count[id] == 0 {
-			flaws = append(flaws, id+": missing")
-		}
-	}
-	if len(flaws) == 0 && !slices.Equal(seen, want) {
-		flaws = append(flaws, "the rows are not in order")
-	}
-	return flaws
 }
 
 func proofFlaws(proof string, tests map[string]bool) (flaws []string) {
@@ -158,18 +120,16 @@ func testsOf(t *testing.T) map[string]bool {
 // TestRequirements: each requirement stands once, with tests that exist or a reason. With -v it also says which rows
 // have no test although the comment of one names them: candidates for the page, to be read first.
 func TestRequirements(t *testing.T) {
-	text, err := os.ReadFile(requirementsPage)
+	p := requirements()
+	p.check(t)
+	text, err := os.ReadFile(p.page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range requirementFlaws(string(text), testsOf(t)) {
-		t.Errorf("%s: %s", requirementsPage, f)
-	}
 	named := namedInTests(t)
-	for line := range strings.Lines(string(text)) {
-		m := requirementRow.FindStringSubmatch(strings.TrimSpace(line))
-		if m != nil && len(named[m[1]]) > 0 && !strings.Contains(m[3], "`") {
-			t.Logf("%s has no test; its id stands at %s", m[1], strings.Join(named[m[1]], ", "))
+	for _, cells := range p.rows(string(text)) {
+		if at := named[cells[0]]; len(at) > 0 && !strings.Contains(cells[p.proof], "`") {
+			t.Logf("%s has no test; its id stands at %s", cells[0], strings.Join(at, ", "))
 		}
 	}
 }
@@ -180,18 +140,28 @@ var requirementID = regexp.MustCompile(`\b(?:[TDQWXG]-\d+|B-\d+\.\d+)\b`)
 func namedInTests(t *testing.T) map[string][]string {
 	t.Helper()
 	named := make(map[string][]string)
-	for _, s := range tree(t) {
-		for _, d := range s.file.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Doc == nil || !strings.HasSuffix(s.name, "_test.go") || !strings.HasPrefix(fn.Name.Name, "Test") {
-				continue
-			}
-			for _, id := range requirementID.FindAllString(fn.Doc.Text(), -1) {
-				named[id] = append(named[id], s.dir()+": "+fn.Name.Name)
-			}
+	said := commentsOf(t)
+	for _, test := range slices.Sorted(maps.Keys(said)) {
+		for _, id := range requirementID.FindAllString(said[test], -1) {
+			named[id] = append(named[id], test)
 		}
 	}
 	return named
+}
+
+// commentsOf are the comments of all tests, by "package: Name".
+func commentsOf(t *testing.T) map[string]string {
+	t.Helper()
+	said := make(map[string]string)
+	for _, s := range tree(t) {
+		for _, d := range s.file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if ok && fn.Doc != nil && strings.HasSuffix(s.name, "_test.go") && strings.HasPrefix(fn.Name.Name, "Test") {
+				said[s.dir()+": "+fn.Name.Name] = strings.Join(strings.Fields(fn.Doc.Text()), " ")
+			}
+		}
+	}
+	return said
 }
 
 // TestRequirementRules spoils a good page in each way that the test must see.
@@ -227,7 +197,7 @@ func TestRequirementRules(t *testing.T) {
 		return rows
 	}
 	flaws := func(rows []string) string {
-		return strings.Join(requirementFlaws(strings.Join(rows, "\n"), tests), "\n")
+		return strings.Join(requirements().flaws(strings.Join(rows, "\n"), tests), "\n")
 	}
 	for _, proof := range slices.Sorted(maps.Keys(proofs)) {
 		want := proofs[proof]
@@ -245,9 +215,9 @@ func TestRequirementRules(t *testing.T) {
 		{"T-3: missing", func(r []string) []string { return slices.Delete(r, 2, 3) }},
 		{"G-5: missing", func(r []string) []string { return r[:len(r)-1] }},
 		{"T-4: stands twice", func(r []string) []string { return append(r, r[3]) }},
-		{"W-16: no such requirement", func(r []string) []string { return append(r, "| W-16 | x | later: a reason |") }},
+		{"W-16: no such row", func(r []string) []string { return append(r, "| W-16 | x | later: a reason |") }},
 		{"T-3: nothing says", func(r []string) []string { r[2] = "| T-3 | | later: a reason |"; return r }},
-		{"not a row of three cells", func(r []string) []string { return append(r, "| T-5 | x |") }},
+		{"T-5: a row of 2 cells, not of 3", func(r []string) []string { return append(r, "| T-5 | x |") }},
 		{"not in order", func(r []string) []string { r[0], r[1] = r[1], r[0]; return r }},
 	} {
 		if got := flaws(c.spoil(page("later: a reason"))); !strings.Contains(got, c.want) {
