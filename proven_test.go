@@ -217,8 +217,8 @@ func TestProvenRules(t *testing.T) {
 	}
 }
 
-// TestFaultResults runs every test of the fault matrix and writes what became of it into the page, with WEIDA_RESULTS=1;
-// the other variables (WEIDA_CLUSTER, WEIDA_POWERCUT, …) decide what of it runs.
+// TestFaultResults runs every test of the fault matrix and writes what became of it into the page, with
+// WEIDA_RESULTS=1; the other variables (WEIDA_CLUSTER, WEIDA_POWERCUT, …) decide what of it runs.
 func TestFaultResults(t *testing.T) {
 	if os.Getenv("WEIDA_RESULTS") == "" {
 		t.Skip("WEIDA_RESULTS=1 runs all tests of the fault matrix and notes the results in the page")

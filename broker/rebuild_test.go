@@ -134,7 +134,7 @@ func names(t *testing.T, dir string) (list []string) {
 
 // A replica whose files are damaged, whatever of them, is replaced on its node without anybody's help: the queue goes
 // on meanwhile, every confirmed message is on all three again, what is left of the old one lies aside, whole, and is
-// told of once (field cases 3, 9, 10, 18; T-52).
+// told of once (field cases 3, 9, 10, 18: nats-server 7549, rabbitmq-server 4251, rabbitmq-server 10808; T-52).
 func TestDamagedReplicasAreRebuilt(t *testing.T) {
 	t.Parallel()
 	said := &damageLog{lines: make(map[string][]string)}

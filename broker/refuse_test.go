@@ -157,7 +157,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// A full disk refuses messages as not stored, nothing else ends, and admission resumes by itself.
+// A full disk refuses messages as not stored, nothing else ends, and admission resumes by itself (field case 51:
+// nats-server 2221, nats-server 7654).
 func TestDiskFull(t *testing.T) {
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })

@@ -166,7 +166,8 @@ func TestInstallCut(t *testing.T) {
 }
 
 // The node is killed, or its power is cut, at every step of being brought up: it begins again with what it had, or
-// is up, and in the end it has everything. WEIDA_EVERY=1 takes every operation on the disk, the default some.
+// is up, and in the end it has everything (field case 12: rabbitmq-server 2499). WEIDA_EVERY=1 takes every operation on
+// the disk, the default some.
 func TestInstallCrash(t *testing.T) {
 	stride := 7
 	if os.Getenv("WEIDA_EVERY") != "" {

@@ -239,7 +239,8 @@ func (s *shop) place(ref segment.BodyRef) segment.Row {
 
 // TestCompactCrashEverywhere crashes a compaction before every call that changes the disk and in the
 // middle of every write, in every way, and recoveries of these likewise (WEIDA_FULL=1: all); it is a step of the script
-// of the crash suite, so that live bodies of all kinds and what may have been settled are known. (D-1)
+// of the crash suite, so that live bodies of all kinds and what may have been settled are known. (D-1; field
+// case 13: rabbitmq-server 13390)
 func TestCompactCrashEverywhere(t *testing.T) {
 	hurry(t)
 	smallSegments(t, 16<<10)

@@ -35,7 +35,8 @@ func (k faultKind) inject(f *faultfs.FS, n int) {
 }
 
 // TestFaultEverywhere lets the n-th call of a script fail, for every n, in every way: the script goes
-// on where it may, and afterwards a kill and a power cut must bring back what they must.
+// on where it may, and afterwards a kill and a power cut must bring back what they must
+// (field case 56: redpanda 13611, redpanda 7407).
 func TestFaultEverywhere(t *testing.T) {
 	hurry(t)
 	smallSegments(t, 16<<10)

@@ -21,8 +21,8 @@ func numberOf(path string) segment.Number {
 }
 
 // TestMisplacedSectors: a sector is written where another one belongs, of the same segment or of another one, or of
-// another group: what comes back is what was written there, or an error that names the file; never another record (row 4
-// of the fault matrix).
+// another group: what comes back is what was written there, or an error that names the file; never another record (row
+// 4 of the fault matrix).
 func TestMisplacedSectors(t *testing.T) {
 	hurry(t)
 	smallSegments(t, 4<<10)

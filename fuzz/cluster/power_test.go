@@ -263,7 +263,8 @@ func TestPowerOfOneNode(t *testing.T) {
 }
 
 // The power of all three nodes is cut at one moment, again and again, under load: as many disks as the evidence says
-// hold what was confirmed as replicated and flushed, and the cluster serves again by itself.
+// hold what was confirmed as replicated and flushed, and the cluster serves again by itself (field case 1: nats-server
+// 7564).
 func TestPowerOfAllNodes(t *testing.T) {
 	eachFS(t, func(t *testing.T, fs string, rng *rand.Rand) {
 		r := poweredRig(t, 3, fs, rng)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestKill kills a real node a few times under everything that can be done to it (D-1, D-17, D-18, T-33). WEIDA_KILLS
-// sets how often, WEIDA_SEED repeats a load.
+// TestKill kills a real node a few times under everything that can be done to it (D-1, D-17, D-18, T-33; field
+// case 6: nats-server 6888). WEIDA_KILLS sets how often, WEIDA_SEED repeats a load.
 func TestKill(t *testing.T) {
 	o := options{kills: 6, seed: rand.Uint64() >> 16, dir: os.TempDir(), loadMS: 2000}
 	for name, set := range map[string]func(uint64){

@@ -19,7 +19,8 @@ func TestFollowerLosesPower(t *testing.T) {
 	})
 }
 
-// Two stand still, the third loses power, they go on without it: what was acknowledged is there (JetStream 7567, D2).
+// Two stand still, the third loses power, they go on without it: what was acknowledged is there (D2; field case
+// 2: nats-server 7567).
 func TestPausesAndPowerCut(t *testing.T) {
 	stage(t, 3, func(s *scene) {
 		for range 20 {
