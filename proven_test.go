@@ -115,7 +115,7 @@ const (
 var (
 	faultLayer = regexp.MustCompile(`^[VSKFBN](, [VSKFBN])*$`)
 	// lastResult is what became of the tests of a row, and when.
-	lastResult = regexp.MustCompile(`^((passed|FAILED) \d{4}-\d\d-\d\d(; skipped: .*)?|skipped \d{4}-\d\d-\d\d|not run|–)$`)
+	lastResult = regexp.MustCompile(`^(((passed|FAILED)( [-0-9]{10})(; skipped: .*)?)|skipped [-0-9]{10}|not run|–)$`)
 )
 
 func faultMatrix() *proven {
