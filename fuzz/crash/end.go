@@ -70,7 +70,7 @@ func (r *run) drainAll(ctx context.Context) {
 				r.late("queue %s is not there %v after everything was healed", s.name, time.Since(began).Round(time.Second))
 				return
 			}
-			e := &ending{r: r, q: q, rng: rng}
+			e := &ending{r: r, q: q, rng: rng, own: rand.New(rand.NewPCG(r.o.seed, 6000+uint64(i)))}
 			if err := e.drain(ctx); err != nil {
 				r.late("%v was not drained %v after everything was healed: %v", q,
 					time.Since(began).Round(time.Second), err)
@@ -84,7 +84,8 @@ func (r *run) drainAll(ctx context.Context) {
 type ending struct {
 	r   *run
 	q   *queue
-	rng *rand.Rand
+	rng *rand.Rand // of who asks and publishes
+	own *rand.Rand // of who consumes
 
 	mu   sync.Mutex
 	last error // guarded by mu; why it did not go on
@@ -187,7 +188,7 @@ func (e *ending) publish(ctx context.Context, m *message) (res client.Result, er
 
 // take consumes until ctx ends or the consumer does.
 func (e *ending) take(ctx context.Context) {
-	c, err := e.r.dial(ctx, e.rng)
+	c, err := e.r.dial(ctx, e.own)
 	if err != nil {
 		e.note(ctx, err)
 		return
@@ -199,7 +200,7 @@ func (e *ending) take(ctx context.Context) {
 		return
 	}
 	defer sub.Close()
-	k := &consumer{r: e.r, slot: e.q.slot, rng: e.rng, id: "s1"}
+	k := &consumer{r: e.r, slot: e.q.slot, rng: e.own, id: "s1"}
 	x := &taking{consumer: k, q: e.q, name: e.r.history.session(), sub: sub, plain: true}
 	x.take(ctx)
 	out, cancel := context.WithTimeout(context.Background(), calm)

@@ -158,6 +158,6 @@ func (r *run) dial(ctx context.Context, rng *rand.Rand) (*client.Client, error) 
 	addrs := slices.Clone(r.addrs)
 	rng.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 	return client.Dial(ctx, client.Options{
-		Addrs: addrs, Identity: r.key, Trust: r.trust, Single: rng.IntN(8) == 0, Jitter: rng.Float64,
+		Addrs: addrs, Identity: r.key, Trust: r.trust, Single: rng.IntN(8) == 0,
 	})
 }

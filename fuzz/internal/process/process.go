@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,8 +30,9 @@ type Node struct {
 	by          []string // another command, which becomes it
 	said        *os.File // everything that its lives wrote
 	cmd         *exec.Cmd
-	ready       chan string   // what the present life says when it is ready; closed when it says no more
-	exited      chan struct{} // closed when the present life is over
+	ready       chan string                   // what the present life says when it is ready; closed when it says no more
+	exited      chan struct{}                 // closed when the present life is over
+	over        atomic.Pointer[chan struct{}] // the same, for anybody
 }
 
 // Place is where a life is reached, as it says itself.
@@ -94,6 +96,7 @@ func (n *Node) Launch() error {
 	}
 	exited := make(chan struct{})
 	n.exited, n.ready = exited, make(chan string, 2)
+	n.over.Store(&exited)
 	go n.listenTo(out, n.ready)
 	go func(cmd *exec.Cmd) {
 		cmd.Wait() //nolint:errcheck // how it ended is in ProcessState; a kill is an error here by design
@@ -188,11 +191,12 @@ func (n *Node) Pid() int { return n.cmd.Process.Pid }
 
 // Alive says whether a life is running.
 func (n *Node) Alive() bool {
-	if n.cmd == nil {
+	over := n.over.Load()
+	if over == nil {
 		return false
 	}
 	select {
-	case <-n.exited:
+	case <-*over:
 		return false
 	default:
 		return true
