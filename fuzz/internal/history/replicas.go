@@ -21,6 +21,7 @@ type entryID struct{ index, term uint64 }
 
 type entrySum struct {
 	Entry
+	taken Time // when the disk was as it is
 	mark
 }
 
@@ -70,7 +71,7 @@ func (c *Checker) entry(e *Entry) {
 		return
 	}
 	c.report.Counted.Entries++
-	g, sum := c.groups[e.Group], &entrySum{*e, c.here()}
+	g, sum := c.groups[e.Group], &entrySum{*e, d.taken, c.here()}
 	c.judged(Agreement)
 	id := entryID{e.Index, e.Term}
 	if was := g.entries[id]; was == nil {
@@ -104,9 +105,11 @@ func (c *Checker) dumpEnd(e *DumpEnd) {
 			break
 		}
 		c.judged(Agreement)
-		if was := g.committed[s.Index]; was == nil {
-			g.committed[s.Index] = s
-		} else if was.Term != s.Term {
+		was := g.committed[s.Index]
+		switch {
+		case was == nil || was.Term != s.Term && g.queue != nil && c.mayRewind(g.queue, was.taken):
+			g.committed[s.Index] = s // what one replica has written is committed, and may go with the power
+		case was.Term != s.Term:
 			c.breach(Agreement, []mark{was.mark, s.mark}, "group %d: entry %d is committed of term %d on %s, and of term %d "+
 				"on %s", e.Group, s.Index, was.Term, was.Node, s.Term, s.Node)
 			continue

@@ -35,3 +35,31 @@ func TestOffsetsAreGivenAgain(t *testing.T) {
 		}
 	}
 }
+
+// What one replica had written and not flushed was committed; the power took it, and its entries are given again. Of
+// several replicas, and without a cut, an entry that was committed stays.
+func TestEntriesAreGivenAgain(t *testing.T) {
+	for _, c := range []struct {
+		replicas int
+		cut      bool
+		good     bool
+	}{{1, true, true}, {1, false, false}, {3, true, false}} {
+		s := &script{}
+		s.ref++
+		s.note(&Change{Ref: s.ref, Name: scripted.Name, Do: Apply, Replicas: c.replicas, Durability: "flushed"})
+		s.note(&Changed{Ref: s.ref, Fate: Done, UID: scripted.UID})
+		dump := func(term uint64, at DumpAt) {
+			s.note(&Dump{Node: "n1", Group: scripted.UID, At: at})
+			s.note(&Entry{Node: "n1", Group: scripted.UID, Index: 1, Term: term, Sum: DigestOf([]byte{byte(term)})})
+			s.note(&DumpEnd{Node: "n1", Group: scripted.UID, Last: 1, Commit: 1})
+		}
+		dump(1, AtKill)
+		if c.cut {
+			s.fault(PowerCut, true, "n1")
+		}
+		dump(2, AtPowerCut)
+		if got := !slices.Contains(s.broken(), string(Agreement)); got != c.good {
+			t.Errorf("%d replicas, cut %v: replicas agree is %v", c.replicas, c.cut, got)
+		}
+	}
+}
