@@ -22,7 +22,7 @@ import (
 // This file is the node as one of several, as its HTTP side sees it.
 
 // tickTime is what one tick of the groups takes.
-const tickTime = 100 * time.Millisecond
+const tickTime = raftstore.TickEvery
 
 // number is this node's number in the cluster, 0 before it is known.
 func (n *Node) number() uint64 {

@@ -75,7 +75,7 @@ func newCluster(n *Node) (*cluster, error) {
 	id := n.store.Identity()
 	c.links = peer.New(peer.Options{
 		Cluster: birth.ClusterID, Node: c.number, Fingerprint: n.c.Identity.Fingerprint(), Disk: id.Disk,
-		Incarnation: id.Incarnation, Nonce: id.Nonce, Follows: id.Follows, RaftStreams: n.c.RaftStreams,
+		Incarnation: id.Incarnation, Nonce: id.Nonce, Follows: id.Follows, RaftStreams: n.c.Consensus.Streams,
 		Serve: c.serve, Event: c.event,
 	})
 	c.table.Store(&table{})

@@ -80,6 +80,10 @@ func (n *Node) Counters() admin.Counters {
 	out.FlushErrors = s.Errors
 	out.FlushSeconds = seconds(s.RoundTime)
 	out.Disk = admin.DiskOf(n.host.Disk())
+	out.Consensus = admin.ConsensusSettings{
+		Election: n.c.Consensus.Election.Seconds(), Heartbeat: n.c.Consensus.Heartbeat.Seconds(),
+		Streams: n.c.Consensus.Streams,
+	}
 	sc := n.host.Scrub()
 	out.Scrub = admin.ScrubCounters{
 		Bytes: sc.Bytes, Passes: sc.Passes, PassAge: -1, Found: sc.Found, Mended: sc.Mended, Open: sc.Open,

@@ -167,6 +167,17 @@ func nodeLimits() []LimitRow {
 			"the leadership is handed over; the replica is made anew",
 		},
 		{
+			"silence of a leader before an election; between its heartbeats",
+			fmt.Sprintf("%v to twice that; %v; `consensus` in the node file, the same on all nodes",
+				raftstore.ElectionTicksDefault*tickTime, raftstore.HeartbeatTicksDefault*tickTime),
+			"another replica leads; what cannot be set is refused at the start",
+		},
+		{
+			"exchanges of consensus under way with a node",
+			fmt.Sprintf("%d; `consensus.streams` in the node file", endpoint.RaftStreamsDefault),
+			"merged; the oldest frames are dropped, as if the network had lost them",
+		},
+		{
 			"queue's inbox",
 			fmt.Sprintf("%d messages and %s", raftstore.InboxMessagesDefault, size(raftstore.InboxBytesDefault)),
 			code(wire.Overloaded) + "; the node waits with reading first",

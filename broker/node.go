@@ -46,8 +46,8 @@ type Config struct {
 	// Seeds are the nodes that the cluster begins with, the same list on every one of them; one, or three and more.
 	// Without seeds this node is a cluster of its own.
 	Seeds []control.Seed
-	// RaftStreams is raft_streams_max: how many exchanges of consensus are under way with another node; 1024 if zero.
-	RaftStreams int
+	// Consensus holds the numbers of replicated groups.
+	Consensus Consensus
 	// Number is that of a node which joins a cluster, as it was given by the cluster; the seeds need none.
 	Number raftstore.NodeID
 	// Wait ends the wait of a node that joins and is not let in; nil waits for ever.
@@ -121,6 +121,9 @@ func Open(c Config) (_ *Node, err error) {
 	}
 	if c.router == nil {
 		c.router = alone{}
+	}
+	if c.Consensus, err = c.Consensus.withDefaults(); err != nil {
+		return nil, err
 	}
 	n := &Node{c: c, router: c.router, queues: make(map[string]*nodeQueue), conns: make(map[*endpoint.Conn]bool)}
 	n.displaced.ended = make(chan struct{})
@@ -205,7 +208,8 @@ func (n *Node) openStorage() error {
 	o := raftstore.HostOptions{
 		Store: n.store, Event: n.groupEvent, Retired: n.retired,
 		ScrubBytes: max(n.c.ScrubBytes, 0), ScrubOff: n.c.ScrubBytes < 0,
-		ScrubEvery: int((n.c.ScrubEvery + tickTime - 1) / tickTime),
+		ScrubEvery:    int((n.c.ScrubEvery + tickTime - 1) / tickTime),
+		ElectionTicks: ticks(n.c.Consensus.Election), HeartbeatTicks: ticks(n.c.Consensus.Heartbeat),
 	}
 	if c := n.cluster; c != nil {
 		o.Node, o.Transport = c.number, c.links

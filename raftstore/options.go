@@ -53,6 +53,12 @@ type HostOptions struct {
 	Event func(Event)
 }
 
+// ElectionTicksDefault and HeartbeatTicksDefault are those of HostOptions, in ticks.
+const (
+	ElectionTicksDefault  = 15
+	HeartbeatTicksDefault = 2
+)
+
 const (
 	// InboxMessagesDefault and InboxBytesDefault bound one group's inbox unless HostOptions say otherwise.
 	InboxMessagesDefault = 4096
@@ -61,8 +67,6 @@ const (
 	defaultJobWorkers    = 64
 	defaultSnapshotBytes = 16 << 20
 	defaultParkTicks     = 10
-	defaultElectionTicks = 15
-	defaultHeartbeat     = 2
 
 	// roundBytesGroup and roundBytesShard bound what one round writes, so that one group's full
 	// inbox does not make the others of its shard wait, and a round's memory is bounded.
@@ -83,8 +87,8 @@ func (o HostOptions) withDefaults() HostOptions {
 	setDefault(&o.JobWorkers, defaultJobWorkers)
 	setDefault(&o.SnapshotBytes, defaultSnapshotBytes)
 	setDefault(&o.ParkTicks, defaultParkTicks)
-	setDefault(&o.ElectionTicks, defaultElectionTicks)
-	setDefault(&o.HeartbeatTicks, defaultHeartbeat)
+	setDefault(&o.ElectionTicks, ElectionTicksDefault)
+	setDefault(&o.HeartbeatTicks, HeartbeatTicksDefault)
 	setDefault(&o.Transfers, defaultTransfers)
 	setDefault(&o.TransferBytes, defaultTransferBytes)
 	setDefault(&o.RoomBytes, defaultRoomBytes)

@@ -9,8 +9,8 @@ import (
 
 // All goroutines of the package are started in this file. A stepped host starts none.
 
-// tickEvery is what a tick means in a started host.
-const tickEvery = 100 * time.Millisecond
+// TickEvery is what a tick means in a started host.
+const TickEvery = 100 * time.Millisecond
 
 // Start runs the shards, the job workers and the ticker on goroutines of their own until Stop.
 func (h *Host) Start() {
@@ -24,7 +24,7 @@ func (h *Host) Start() {
 		h.done.Go(func() { s.run(h.stop) })
 	}
 	h.done.Go(func() {
-		t := time.NewTicker(tickEvery)
+		t := time.NewTicker(TickEvery)
 		defer t.Stop()
 		for {
 			select {

@@ -63,6 +63,12 @@ var sumFamilies = []metric{
 		"Always 1; the label says how the disk is: ok, slow, full, or full and slow.",
 	},
 	{"weida_scrub_bytes_total", counter, nil, "Bytes read again from the disk to find damage, since the node started."},
+	{
+		"weida_consensus_election_seconds", gauge, nil,
+		"Silence of a leader after which another replica calls an election, up to twice that.",
+	},
+	{"weida_consensus_heartbeat_seconds", gauge, nil, "Time after which a leader is heard again at the latest."},
+	{"weida_consensus_streams_max", gauge, nil, "Exchanges that may be under way with another node."},
 	{"weida_scrub_passes_total", counter, nil, "Times that everything was read again, since the node started."},
 	{"weida_scrub_pass_age_seconds", gauge, nil, "Time since everything was read again; -1 if it was not."},
 	{

@@ -126,11 +126,20 @@ type Counters struct {
 	Disk  Disk          `json:"disk"`
 	Scrub ScrubCounters `json:"scrub"`
 
+	Consensus ConsensusSettings `json:"consensus"`
+
 	Damaged    map[string]uint64 `json:"damaged"`    // replicas that were found so here, by reason
 	SetAside   uint64            `json:"setAside"`   // of those given up
 	LyingAside int               `json:"lyingAside"` // directories of replicas that were given up, now
 
 	Links []LinkCounters `json:"links,omitempty"` // with the other nodes, in the order of their numbers
+}
+
+// ConsensusSettings are the numbers of replicated groups that hold for all groups of a node.
+type ConsensusSettings struct {
+	Election  float64 `json:"election"`  // seconds of silence before an election
+	Heartbeat float64 `json:"heartbeat"` // seconds between heartbeats at most
+	Streams   int     `json:"streams"`   // exchanges under way with another node at most
 }
 
 // ScrubCounters are what the node counts of the damage that it looks for on its disk.

@@ -17,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/cobra"
 
+	"weida/broker"
 	"weida/broker/client"
 	"weida/broker/control"
 	"weida/broker/endpoint"
@@ -41,12 +42,27 @@ type nodeFile struct {
 	Connectors *connectorsEntry `yaml:"connectors,omitempty"`
 	// Scrub says how what is stored is read again to find damage.
 	Scrub *scrubEntry `yaml:"scrub,omitempty"`
+	// Consensus holds the numbers of replicated groups, which are the same on all nodes of a cluster.
+	Consensus consensusEntry `yaml:"consensus,omitempty"`
+}
+
+// consensusEntry is broker.Consensus.
+type consensusEntry struct {
+	Election  control.Duration `yaml:"election,omitempty"`  // 1.5s if not there
+	Heartbeat control.Duration `yaml:"heartbeat,omitempty"` // 200ms if not there
+	Streams   int              `yaml:"streams,omitempty"`   // 1024 if not there
 }
 
 // scrubEntry says how much is read again, and how often.
 type scrubEntry struct {
 	BytesPerSecond int64            `yaml:"bytesPerSecond,omitempty"` // 8 MiB if it is not there; below 0 is not at all
 	Every          control.Duration `yaml:"every,omitempty"`          // from one beginning to the next; 24h if not there
+}
+
+func (c consensusEntry) numbers() broker.Consensus {
+	return broker.Consensus{
+		Election: time.Duration(c.Election), Heartbeat: time.Duration(c.Heartbeat), Streams: c.Streams,
+	}
 }
 
 // connectorsEntry says what connectors may touch on this machine.

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"weida/broker"
 )
 
 // A node file never names a queue, and an unknown key is shown with the nearest known one (T-26).
@@ -24,6 +30,28 @@ func TestNodeFileKeys(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nothing was started") {
 			t.Errorf("%q: %v; want %q", text, err, want)
 		}
+	}
+}
+
+// The numbers of consensus are the node's, and what cannot be is refused before anything starts (T-55).
+func TestConsensusOfANodeFile(t *testing.T) {
+	var f nodeFile
+	text := "name: n1\nconsensus:\n  election: 3s\n  heartbeat: 300ms\n  streams: 64\n"
+	if err := decodeYAML("node.yaml", []byte(text), &f); err != nil {
+		t.Fatal(err)
+	}
+	want := broker.Consensus{Election: 3 * time.Second, Heartbeat: 300 * time.Millisecond, Streams: 64}
+	if got := f.Consensus.numbers(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	path := filepath.Join(t.TempDir(), "n1.yaml")
+	text = "name: n1\ndata: data\nlisten: 127.0.0.1:0\nconsensus:\n  election: 200ms\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := serve(t.Context(), path, func(*broker.Node, *nodeFile) error { return errors.New("it started") })
+	if err == nil || !strings.Contains(err.Error(), "three heartbeats") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -70,6 +70,7 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		Name: f.Name, Admin: f.Admin, Version: buildVersion(), Seeds: f.cluster(), Number: raftstore.NodeID(f.Number),
 		Wait:       ctx,
 		Connectors: f.connectors(config), ScrubBytes: scrubBytes, ScrubEvery: scrubEvery,
+		Consensus: f.Consensus.numbers(),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	var displaced *peer.DisplacedError
