@@ -31,6 +31,11 @@ func devFleet(ctx context.Context, dir string, nodes int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, door.close()) }()
+	for i := range nodes {
+		if err := awaitLeft(ctx, nodeName(i+1), filepath.Join(dir, nodeName(i+1)), os.Stderr); err != nil {
+			return err
+		}
+	}
 	files, err := prepareFleet(dir, nodes)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		return &exitError{statusDisplaced, err}
 	}
 	if err != nil {
-		return err
+		return heldBy(data, err)
 	}
 	pid := filepath.Join(data, "pid")
 	err = os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
