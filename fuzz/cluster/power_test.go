@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -88,7 +87,7 @@ func (r *rig) cut(rng *rand.Rand, list ...*node) (sum powercut.Loss) {
 		x.disk.Stall()
 	}
 	for _, x := range list {
-		if err := x.Freeze(); err != nil {
+		if err := x.Strike(); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -96,7 +95,9 @@ func (r *rig) cut(rng *rand.Rand, list ...*node) (sum powercut.Loss) {
 		one := x.disk.Cut(powercut.Keep(rng.IntN(3)))
 		sum.Unflushed, sum.Kept = sum.Unflushed+one.Unflushed, sum.Kept+one.Kept
 	}
-	r.kill(list...)
+	for _, x := range list {
+		x.Gone()
+	}
 	r.remount(list...)
 	return sum
 }
@@ -183,11 +184,7 @@ func (c *cuts) once() {
 func (c *cuts) strike() (short []string) {
 	r := c.r
 	r.t.Helper()
-	for _, l := range c.queues {
-		before, _ := l.tally()
-		goal := before.confirmed + 1 + c.rng.IntN(60)
-		r.await(l, "some more are confirmed", func(n tally) bool { return n.confirmed >= goal })
-	}
+	c.await("some more are confirmed", 1+c.rng.IntN(60))
 	loss := r.cut(c.rng, r.nodes...)
 	c.total.Unflushed, c.total.Kept = c.total.Unflushed+loss.Unflushed, c.total.Kept+loss.Kept
 	c.done++
@@ -199,16 +196,22 @@ func (c *cuts) strike() (short []string) {
 	return short
 }
 
+// await waits until every queue has so many more messages confirmed.
+func (c *cuts) await(what string, more int) {
+	c.r.t.Helper()
+	for _, l := range c.queues {
+		before, _ := l.tally()
+		c.r.await(l, what, func(n tally) bool { return n.confirmed >= before.confirmed+more })
+	}
+}
+
 // serve starts all nodes and waits until every queue confirms again.
 func (c *cuts) serve() {
 	r := c.r
 	r.t.Helper()
 	began := time.Now()
 	r.start(r.nodes...)
-	for _, l := range c.queues {
-		before, _ := l.tally()
-		r.await(l, "it is confirmed to again", func(n tally) bool { return n.confirmed > before.confirmed })
-	}
+	c.await("it is confirmed to again", 1)
 	c.service = max(c.service, time.Since(began))
 }
 
@@ -247,9 +250,7 @@ func (r *rig) play(rng *rand.Rand, n int, spec control.QueueSpec, want wire.Want
 		if r.t.Failed() {
 			return
 		}
-		for _, name := range names {
-			r.change(http.MethodDelete, queuePath(name)+"?drainDeadline=0s", nil)
-		}
+		r.drop(names)
 	}
 }
 

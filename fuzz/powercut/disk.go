@@ -114,8 +114,8 @@ func (d *Disk) Image() string { return d.image }
 func (d *Disk) Device() string { return filepath.Join(d.fuseDir, fileName) }
 
 // Cut takes the power, at once, and returns what became of what no flush had reached. From now on the device answers
-// nothing but errors, until Remount. The caller freezes who runs on the disk before, and kills it afterwards: what goes
-// on without power sees an input/output error.
+// nothing but errors, until Remount. Who still runs sees an input/output error, so the caller stalls the disk first and
+// kills who runs on it; a cut ends a stall, and what waits for the disk can end.
 func (d *Disk) Cut(k Keep) Loss { return d.v.cut(k) }
 
 // Remount gives the power back and mounts what the cut has left. Nobody may use the disk any more. Without a cut

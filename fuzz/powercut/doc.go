@@ -12,7 +12,7 @@
 //	d, err := powercut.New(dir, powercut.Options{FS: "ext4", Seed: seed})
 //	defer d.Close()
 //	… run a node on a directory below d.Mount()
-//	freeze the node; lost := d.Cut(powercut.Some); kill the node
+//	d.Stall(); kill -9 the node and do not wait; lost := d.Cut(powercut.Some); wait for the node's end
 //	err = d.Remount()
 //	… start the node on what is left
 //

@@ -14,6 +14,9 @@ const (
 	fileName = "disk"
 )
 
+// requestMax bounds a request of the loop device, in bytes. FUSE takes twice as much in one.
+const requestMax = 128 << 10
+
 // fuseFile shows a device to the kernel as a file system that has one file. Whoever opens the file gets the present
 // life of the device: a loop device of an earlier life, which some mount of another namespace may still hold, is dead.
 type fuseFile struct {
@@ -27,7 +30,7 @@ type fuseFile struct {
 func serve(dir, source string, v *device) (*fuseFile, error) {
 	f := &fuseFile{RawFileSystem: fuse.NewDefaultRawFileSystem(), v: v}
 	server, err := fuse.NewServer(f, dir, &fuse.MountOptions{
-		DirectMountStrict: true, FsName: source, Name: "powercut", DisableXAttrs: true,
+		DirectMountStrict: true, FsName: source, Name: "powercut", DisableXAttrs: true, MaxWrite: 2 * requestMax,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("powercut: FUSE mount at %s: %w", dir, err)

@@ -55,7 +55,9 @@ func attach(path string) (device string, fd int, err error) {
 		c.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO
 		copy(c.Info.File_name[:], path)
 		if err = unix.IoctlLoopConfigure(fd, &c); err == nil {
-			return device, fd, nil
+			if err = bound(n); err == nil {
+				return device, fd, nil
+			}
 		}
 		err = errors.Join(err, unix.Close(fd))
 		if !errors.Is(err, unix.EBUSY) {
@@ -63,6 +65,13 @@ func attach(path string) (device string, fd int, err error) {
 		}
 	}
 	return "", 0, errors.New("powercut: others took every loop device that was free")
+}
+
+// bound keeps a loop device's requests small enough to be one request of FUSE each: of one that is split the kernel may
+// take a part that failed for a short write, which the loop device calls a success.
+func bound(loop int) error {
+	name := fmt.Sprintf("/sys/block/loop%d/queue/max_sectors_kb", loop)
+	return os.WriteFile(name, []byte(strconv.Itoa(requestMax>>10)), 0o644)
 }
 
 // format makes a file system in an image.

@@ -154,6 +154,13 @@ func (n *Node) Start() (Place, error) {
 	return n.Ready()
 }
 
+// Strike is kill -9 that does not wait: nothing more of the node's runs, though the process may stay until what it asked
+// of a disk has ended.
+func (n *Node) Strike() error { return n.cmd.Process.Kill() }
+
+// Gone waits until the present life is over.
+func (n *Node) Gone() { <-n.exited }
+
 // Kill is kill -9. It returns when the process is gone; an error says that it was gone before.
 func (n *Node) Kill() error {
 	err := n.cmd.Process.Kill()
