@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"weida/broker/wire"
 	"weida/raftstore"
@@ -75,10 +76,11 @@ func (p *producer) below(m *message, e wire.Evidence, detail string) {
 	})
 }
 
-// heed lets the stream end if an error says that another node leads, or that the replica here was closed while the
-// node goes on.
+// heed lets the stream end if an error says that another node leads or will, as it does when the log of a replica has
+// failed, or that the replica here was closed while the node goes on.
 func (p *producer) heed(err error) {
-	if notLeading(err) || p.session.node.closedHere(err) {
+	failed := p.queue.replicated.Load() && errors.Is(err, raftstore.ErrReadOnly)
+	if failed || notLeading(err) || p.session.node.closedHere(err) {
 		p.leaving.Do(func() { close(p.left) })
 	}
 }
@@ -117,7 +119,8 @@ func (p *producer) unreceived(m message, err *wire.Error) {
 	p.refused(m.seq, err)
 }
 
-// dropped answers a proposal that got no entry. Who wanted no more than Accepted has its answer.
+// dropped answers a proposal of which it is not known whether it has an entry, or that has none. Who wanted no more than
+// Accepted has its answer, and a producer with an id has it of the node that leads next.
 func (p *producer) dropped(messages []message, o raftstore.Outcome) {
 	for _, m := range messages {
 		switch {
@@ -125,6 +128,9 @@ func (p *producer) dropped(messages []message, o raftstore.Outcome) {
 		case o.Kind == raftstore.Refused:
 			p.turnedAway(m, o.Err)
 		default:
+			if p.heed(o.Err); p.over() && p.slot != 0 {
+				continue
+			}
 			p.indeterminate(m, &wire.Error{Code: wire.StoreFailed, Detail: o.Err.Error()})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"weida/broker/control"
 	"weida/broker/endpoint"
 	"weida/fsync"
+	"weida/fsync/faultfs"
 	"weida/fsync/memfs"
 	"weida/raftstore"
 	"weida/segment"
@@ -33,14 +34,16 @@ type trio struct {
 
 // seat is one node of a trio.
 type seat struct {
-	node  *Node
-	post  *signpost
-	q     *nodeQueue
-	host  *raftstore.Host
-	store *wal.Store
-	flush *fsync.Flusher
-	at    NodeAddress
-	gone  bool
+	node   *Node
+	post   *signpost
+	q      *nodeQueue
+	host   *raftstore.Host
+	store  *wal.Store
+	flush  *fsync.Flusher
+	files  *faultfs.FS // of the replicas
+	spoilt bool        // its files were made to fail, and it says so when it ends
+	at     NodeAddress
+	gone   bool
 }
 
 const trioGroup = 77
@@ -102,7 +105,8 @@ func (tr *trio) sit(dir string, id *endpoint.Identity, trust *endpoint.Trust) {
 	}
 	s.flush = fsync.NewFlusher(fsync.Options{Root: root})
 	s.flush.Start()
-	s.store, err = wal.OpenStore(disk, "/data", wal.Options{Flusher: s.flush, Boot: segment.Boot(disk.BootID())})
+	s.files = faultfs.New(disk)
+	s.store, err = wal.OpenStore(s.files, "/data", wal.Options{Flusher: s.flush, Boot: segment.Boot(disk.BootID())})
 	if err != nil {
 		tr.t.Fatal(err)
 	}
@@ -139,7 +143,7 @@ func (tr *trio) close() {
 	}
 	tr.net.close()
 	for _, s := range tr.seats {
-		if err := errors.Join(s.host.Stop(), s.store.Close(), s.flush.Close()); err != nil {
+		if err := errors.Join(s.host.Stop(), s.store.Close(), s.flush.Close()); err != nil && !s.spoilt {
 			tr.t.Error(err)
 		}
 	}

@@ -22,20 +22,20 @@ type trouble struct {
 	begin func(d *powercut.Disk) error
 	// ends says that the node has to end by itself.
 	ends bool
-	// anew says that the node's replicas come back with a start on the disk mounted anew.
-	anew bool
+	// full says that there is something to be taken away.
+	full bool
 }
 
 var troubles = []trouble{
-	{name: "one queue's blocks fail", anew: true, begin: func(d *powercut.Disk) error {
+	{name: "one queue's blocks fail", begin: func(d *powercut.Disk) error {
 		d.FailWrites(powercut.Fault{Pattern: []byte("queue a producer")})
 		return nil
 	}},
-	{name: "one write fails", anew: true, begin: func(d *powercut.Disk) error {
+	{name: "one write fails", begin: func(d *powercut.Disk) error {
 		d.FailWrites(powercut.Fault{Pattern: []byte("producer"), Count: 1})
 		return nil
 	}},
-	{name: "one flush of the device fails", anew: true, begin: func(d *powercut.Disk) error {
+	{name: "one flush of the device fails", begin: func(d *powercut.Disk) error {
 		d.FailFlush(1)
 		return nil
 	}},
@@ -43,11 +43,11 @@ var troubles = []trouble{
 		d.Stall()
 		return nil
 	}},
-	{name: "it turns read-only", ends: true, anew: true, begin: func(d *powercut.Disk) error {
+	{name: "it turns read-only", ends: true, begin: func(d *powercut.Disk) error {
 		d.FailWrites(powercut.Fault{})
 		return nil
 	}},
-	{name: "it is full", begin: func(d *powercut.Disk) error { return d.Fill(0) }},
+	{name: "it is full", full: true, begin: func(d *powercut.Disk) error { return d.Fill(0) }},
 }
 
 // The disk of a node that leads fails in one way or another: the others serve all queues, and the node serves again
@@ -98,26 +98,25 @@ func (r *rig) suffer(rng *rand.Rand, t trouble) {
 	r.drop(names)
 }
 
-// heal makes a disk well and has its node run.
+// heal makes a disk well. A node that has ended is started again, on the disk mounted anew: its file system may have
+// ended, too.
 func (r *rig) heal(x *node, t trouble) {
 	r.t.Helper()
 	x.disk.Heal()
 	x.disk.Slow(asDisksAre)
-	if err := x.disk.Free(); err != nil && !errors.Is(err, os.ErrNotExist) && !t.ends {
-		r.t.Fatal(err)
-	}
-	if t.anew {
-		if x.Alive() {
-			r.kill(x)
+	if t.full {
+		if err := x.disk.Free(); err != nil {
+			r.t.Fatal(err)
 		}
-		if t.ends {
-			r.refusesReadOnly(x)
-		}
-		r.remount(x)
 	}
-	if !x.Alive() {
-		r.start(x)
+	if x.Alive() {
+		return
 	}
+	if t.ends {
+		r.refusesReadOnly(x)
+	}
+	r.remount(x)
+	r.start(x)
 }
 
 // refusesReadOnly wants a node not to start on a file system that takes no writes, and to say why.
