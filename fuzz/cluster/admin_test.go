@@ -116,14 +116,14 @@ func (r *rig) leader(name string) (x *node) {
 // healthy waits until every group is.
 func (r *rig) healthy(most time.Duration) {
 	r.t.Helper()
-	r.within(most, "every group is healthy", func() error {
-		s, err := r.status()
-		switch {
-		case err != nil:
-			return err
-		case !s.Healthy:
-			return fmt.Errorf("%s is %s: %s; counts %v", s.Groups[0].Group, s.Groups[0].Health, s.Groups[0].Why, s.Counts)
-		}
-		return nil
-	})
+	r.within(most, "every group is healthy", r.sound)
+}
+
+// sound says which group is not healthy.
+func (r *rig) sound() error {
+	s, err := r.status()
+	if err == nil && !s.Healthy {
+		err = fmt.Errorf("%s is %s: %s; counts %v", s.Groups[0].Group, s.Groups[0].Health, s.Groups[0].Why, s.Counts)
+	}
+	return err
 }

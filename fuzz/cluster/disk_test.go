@@ -2,99 +2,90 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/zeebo/xxh3"
 
-	"weida/fsync"
-	"weida/segment"
-	"weida/wal"
+	"weida/fuzz/internal/history"
 )
 
-// kept is what one stopped node's disk says of one group: the commit records whose bodies are there too, by digest
-// and by the term of their entry.
-type kept map[keptKey]bool
+// disk is what one stopped node's disk holds of queues' messages, body and commit record, by group.
+type disk map[uint64]*kept
 
-type keptKey struct {
-	digest string
-	term   uint64
+// kept is what a disk holds of one queue, by offset.
+type kept struct {
+	digests map[uint64]history.Digest // of those whose commit record is an entry of the log
+	runs    []history.Run             // of those that are in the snapshot
 }
 
-type bodyKey struct{ term, seq uint64 }
-
-// holdings reads a group's files. A node that has nothing of the group holds nothing, and what a kill tore off is not
-// there either.
-func holdings(dir string, group uint64) (kept, error) {
-	in, err := wal.InspectStore(fsync.OS(), dir)
-	if err != nil {
-		return nil, err
-	}
-	k := make(kept)
-	if !slices.Contains(in.Groups, segment.GroupID(group)) {
-		return k, nil
-	}
-	bodies := make(map[bodyKey]bool)
-	named := make(map[keptKey]bodyKey)
-	term := uint64(0)
-	err = wal.DumpGroup(fsync.OS(), dir, segment.GroupID(group), func(l wal.DumpLine) error {
-		f := make(map[string]any, len(l.Fields))
-		for _, x := range l.Fields {
-			f[x.Name] = x.Value
+// read reads a disk as a start of its node would. A node that has nothing of a group holds nothing, and what a kill or a
+// power cut tore off is not there either.
+func read(dir string, at history.DumpAt) (disk, error) {
+	d := make(disk)
+	err := history.DumpDisk(dir, history.DiskOptions{At: at}, func(e history.Event) {
+		switch e := e.(type) {
+		case *history.Dump:
+			d[e.Group] = &kept{digests: make(map[uint64]history.Digest), runs: e.Held}
+		case *history.Entry:
+			for _, s := range e.Adds {
+				d[e.Group].digests[s.Offset] = s.Digest
+			}
+			for _, offset := range e.Missing {
+				delete(d[e.Group].digests, offset)
+			}
 		}
-		number := func(name string) uint64 { n, _ := f[name].(uint64); return n }
-		switch l.Kind {
-		case "body":
-			bodies[bodyKey{number("ref term"), number("ref seq")}] = true
-		case "filehead":
-			bodies[bodyKey{number("term"), number("seq or index")}] = true
-		case "entry":
-			term = number("term")
-		case "commit record":
-			digest, _ := f["digest"].(string)
-			named[keptKey{digest, term}] = bodyKey{number("ref term"), number("ref seq")}
-		}
-		return nil
 	})
-	for key, ref := range named {
-		if bodies[ref] {
-			k[key] = true
+	return d, err
+}
+
+// has says whether a message with this digest is at its place.
+func (k *kept) has(m *message, digest history.Digest) bool {
+	if k == nil {
+		return false
+	}
+	for _, r := range k.runs {
+		if m.offset >= r.Offset && m.offset < r.Offset+r.Count {
+			return true
 		}
 	}
-	return k, err
+	d, ok := k.digests[m.offset]
+	return ok && d == digest
 }
 
 // disks counts on the disks of stopped nodes what the evidence of every confirmed message says.
 func (r *rig) disks(l *ledger, group uint64) {
 	r.t.Helper()
-	for _, why := range r.short(l, group) {
+	for _, why := range l.short(r.read(history.AtStop), group) {
 		r.t.Error(why)
 	}
 	r.t.Logf("queue %s: %d messages counted on %d disks", l.queue, len(l.confirmed()), len(r.nodes))
 }
 
-// short says of which messages, that no consumer took, fewer disks than their evidence says hold body and commit
-// record.
-func (r *rig) short(l *ledger, group uint64) (list []string) {
+// read reads the disks of all nodes, of which none runs.
+func (r *rig) read(at history.DumpAt) (all []disk) {
 	r.t.Helper()
-	var all []kept
 	for _, x := range r.nodes {
 		if x.Alive() {
 			r.t.Fatalf("bug: cluster: %s still runs", x.Name)
 		}
-		k, err := holdings(x.Dir, group)
+		d, err := read(x.Dir, at)
 		if err != nil {
-			r.t.Fatal(err)
+			r.t.Fatalf("%s: %v", x.Name, err)
 		}
-		all = append(all, k)
+		all = append(all, d)
 	}
+	return all
+}
+
+// short says of which messages, that no consumer took, fewer disks than their evidence says hold body and commit
+// record.
+func (l *ledger) short(disks []disk, group uint64) (list []string) {
 	for _, m := range l.confirmed() {
 		if m.asked {
 			continue
 		}
-		sum := xxh3.Hash128(l.body(m)).Bytes()
-		key, n := keptKey{fmt.Sprintf("%x", sum[:]), m.term}, uint32(0)
-		for _, k := range all {
-			if k[key] {
+		digest, n := history.Digest(xxh3.Hash128(l.body(m)).Bytes()), uint32(0)
+		for _, d := range disks {
+			if d[group].has(m, digest) {
 				n++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/wire"
+	"weida/fuzz/internal/history"
 	"weida/fuzz/powercut"
 )
 
@@ -188,8 +189,9 @@ func (c *cuts) strike() (short []string) {
 	loss := r.cut(c.rng, r.nodes...)
 	c.total.Unflushed, c.total.Kept = c.total.Unflushed+loss.Unflushed, c.total.Kept+loss.Kept
 	c.done++
+	disks := r.read(history.AtPowerCut)
 	for _, l := range c.queues {
-		for _, why := range r.short(l, c.groups[l]) {
+		for _, why := range l.short(disks, c.groups[l]) {
 			short = append(short, fmt.Sprintf("cut %d: %s", c.done, why))
 		}
 	}

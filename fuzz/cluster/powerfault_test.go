@@ -92,14 +92,20 @@ func (r *rig) suffer(rng *rand.Rand, t trouble) {
 		})
 	}
 	r.heal(x, t)
-	r.healthy(time.Minute)
+	r.within(2*time.Minute, "every group is healthy", func() error {
+		if !x.Alive() { // its file system may have ended with the fault, and it with its file system
+			r.remount(x)
+			r.start(x)
+		}
+		return r.sound()
+	})
+	r.t.Logf("all is well %v after it began", time.Since(began).Round(time.Millisecond))
 	c.once()
 	c.end()
 	r.drop(names)
 }
 
-// heal makes a disk well. A node that has ended is started again, on the disk mounted anew: its file system may have
-// ended, too.
+// heal makes a disk well.
 func (r *rig) heal(x *node, t trouble) {
 	r.t.Helper()
 	x.disk.Heal()
@@ -109,14 +115,9 @@ func (r *rig) heal(x *node, t trouble) {
 			r.t.Fatal(err)
 		}
 	}
-	if x.Alive() {
-		return
-	}
 	if t.ends {
 		r.refusesReadOnly(x)
 	}
-	r.remount(x)
-	r.start(x)
 }
 
 // refusesReadOnly wants a node not to start on a file system that takes no writes, and to say why.

@@ -152,6 +152,11 @@ func (r *rig) stop(list ...*node) {
 
 // end ends whatever still runs. A node that ended by itself is a failure.
 func (r *rig) end() {
+	for _, x := range r.nodes {
+		if x.disk != nil {
+			x.disk.Heal() // who waits for a disk that stalls cannot end
+		}
+	}
 	if err := r.End(); err != nil {
 		r.t.Error(err)
 	}

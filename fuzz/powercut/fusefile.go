@@ -1,11 +1,13 @@
 package powercut
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // The file's number, and its name below the FUSE mount.
@@ -28,18 +30,24 @@ type fuseFile struct {
 
 // serve mounts the file system at dir. The source is what mountinfo says of the mount.
 func serve(dir, source string, v *device) (*fuseFile, error) {
+	// A process that we start and that waits for the disk must not keep the server's end of it alive: it would wait for
+	// ever for a server that is gone.
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("powercut: open /dev/fuse: %w", err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0", fd, fuse.S_IFDIR)
+	if err := unix.Mount(source, dir, "fuse.powercut", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
+		return nil, errors.Join(fmt.Errorf("powercut: FUSE mount at %s: %w", dir, err), unix.Close(fd))
+	}
 	f := &fuseFile{RawFileSystem: fuse.NewDefaultRawFileSystem(), v: v}
-	server, err := fuse.NewServer(f, dir, &fuse.MountOptions{
-		DirectMountStrict: true, FsName: source, Name: "powercut", DisableXAttrs: true, MaxWrite: 2 * requestMax,
+	f.server, err = fuse.NewServer(f, fmt.Sprintf("/dev/fd/%d", fd), &fuse.MountOptions{
+		FsName: source, Name: "powercut", DisableXAttrs: true, MaxWrite: 2 * requestMax,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("powercut: FUSE mount at %s: %w", dir, err)
+		return nil, errors.Join(fmt.Errorf("powercut: serve %s: %w", dir, err), unmount(dir), unix.Close(fd))
 	}
-	f.server = server
-	go server.Serve()
-	if err := server.WaitMount(); err != nil {
-		return nil, fmt.Errorf("powercut: FUSE mount at %s: %w", dir, err)
-	}
+	go f.server.Serve()
 	return f, nil
 }
 
