@@ -17,8 +17,8 @@ type kept struct {
 	runs    []history.Run             // of those that are in the snapshot
 }
 
-// read reads a disk as a start of its node would. A node that has nothing of a group holds nothing, and what a kill or a
-// power cut tore off is not there either.
+// read reads a disk as a start of its node would. A node that has nothing of a group holds nothing, and what a kill or
+// a power cut tore off is not there either.
 func read(dir string, at history.DumpAt) (disk, error) {
 	d := make(disk)
 	err := history.DumpDisk(dir, history.DiskOptions{At: at}, func(e history.Event) {
@@ -49,6 +49,23 @@ func (k *kept) has(m *message, digest history.Digest) bool {
 	}
 	d, ok := k.digests[m.offset]
 	return ok && d == digest
+}
+
+// offsets are those of all messages that are there.
+func (k *kept) offsets() map[uint64]bool {
+	all := make(map[uint64]bool)
+	if k == nil {
+		return all
+	}
+	for offset := range k.digests {
+		all[offset] = true
+	}
+	for _, r := range k.runs {
+		for i := range r.Count {
+			all[r.Offset+i] = true
+		}
+	}
+	return all
 }
 
 // disks counts on the disks of stopped nodes what the evidence of every confirmed message says.

@@ -9,6 +9,7 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/wire"
+	"weida/fuzz/internal/history"
 )
 
 // ailing waits until the cluster says of a node's disk that it is in a state.
@@ -91,17 +92,14 @@ func TestPowerFullLeader(t *testing.T) {
 // alike fails unless the disks of all nodes, which are stopped, hold the same messages of a group.
 func (r *rig) alike(group uint64) {
 	r.t.Helper()
-	var first kept
-	for _, x := range r.nodes {
-		k, err := holdings(x.Dir, group)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if first == nil {
+	var first map[uint64]bool
+	for i, d := range r.read(history.AtStop) {
+		k := d[group].offsets()
+		if i == 0 {
 			first = k
 		}
 		if !maps.Equal(first, k) {
-			r.t.Errorf("%s holds %d messages, %s %d, or others", x.Name, len(k), r.nodes[0].Name, len(first))
+			r.t.Errorf("%s holds %d messages, %s %d, or others", r.nodes[i].Name, len(k), r.nodes[0].Name, len(first))
 		}
 	}
 }

@@ -154,8 +154,8 @@ func (n *Node) Start() (Place, error) {
 	return n.Ready()
 }
 
-// Strike is kill -9 that does not wait: nothing more of the node's runs, though the process may stay until what it asked
-// of a disk has ended.
+// Strike is kill -9 that does not wait: nothing of the node runs any more, though the process may stay until what it
+// asked of a disk has ended.
 func (n *Node) Strike() error { return n.cmd.Process.Kill() }
 
 // Gone waits until the present life is over.
