@@ -119,8 +119,8 @@ func (p *producer) unreceived(m message, err *wire.Error) {
 	p.refused(m.seq, err)
 }
 
-// dropped answers a proposal of which it is not known whether it has an entry, or that has none. Who wanted no more than
-// Accepted has its answer, and a producer with an id has it of the node that leads next.
+// dropped answers a proposal of which it is not known whether it has an entry, or that has none. Who wanted no more
+// than Accepted has its answer, and a producer with an id has it of the node that leads next.
 func (p *producer) dropped(messages []message, o raftstore.Outcome) {
 	for _, m := range messages {
 		switch {
