@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-var patience = time.Duration(count(2, 60)) * time.Minute
+var patience = time.Duration(count(5, 60)) * time.Minute
 
 // weida is built once for all tests.
 var weida string
