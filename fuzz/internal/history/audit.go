@@ -144,8 +144,10 @@ func (c *Checker) books(q *queue, e *Audit, next uint64) {
 		before, now uint64
 		span
 	}{
-		{"accepted", q.base.Accepted, b.Accepted, w.accepted}, {"rejected", q.base.Rejected, b.Rejected, w.rejected},
-		{"released", q.base.Released, b.Released, w.released}, {"purged", q.base.Purged, b.Purged, w.purged},
+		{"accepted", q.base.Accepted, b.Accepted, w.accepted},
+		{"rejected", q.base.Rejected, b.Rejected, w.rejected},
+		{"released", q.base.Released, b.Released, w.released},
+		{"purged", q.base.Purged, b.Purged, w.purged},
 	} {
 		switch {
 		case r.now < r.before+r.certain:
