@@ -178,6 +178,10 @@ func nodeLimits() []LimitRow {
 			"merged; the oldest frames are dropped, as if the network had lost them",
 		},
 		{
+			"replicas of one queue that a node gives up", "one in " + asideRest.String(),
+			"the next one waits; the queue goes on with the others",
+		},
+		{
 			"queue's inbox",
 			fmt.Sprintf("%d messages and %s", raftstore.InboxMessagesDefault, size(raftstore.InboxBytesDefault)),
 			code(wire.Overloaded) + "; the node waits with reading first",

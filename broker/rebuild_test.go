@@ -338,3 +338,55 @@ func TestPoisonedReplicasAreRebuilt(t *testing.T) {
 		}
 	}
 }
+
+// The only copy of a queue is never given up, however damaged: it is told of, nothing is moved, and the queue can be
+// deleted.
+func TestDamagedOwnerIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newCluster(t, 3)
+	r.make("one", control.QueueSpec{Placement: control.PlacementSpec{Nodes: []string{"n2"}}})
+	p, err := r.client().Producer(r.ctx, "one", client.ProducerOptions{Want: wire.Want(wire.Stored(wire.Flushed))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		res, err := p.Publish(r.ctx, client.Message{Bytes: []byte("the only copy")})
+		if err != nil || res.Outcome != client.OK {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	q := r.any().Registry().Queues[0]
+	groups := filepath.Join(r.configs[1].Dir, "groups")
+	dir := filepath.Join(groups, fmt.Sprint(q.Metadata.UID))
+	r.stop(1)
+	if err := flipLog(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	left, inside := names(t, groups), names(t, dir)
+	r.start(1)
+	until := func(what string, ok func([]control.Queue) bool) {
+		t.Helper()
+		for !ok(r.any().Registry().Queues) {
+			if r.ctx.Err() != nil {
+				t.Fatalf("it is not so that %s: %+v", what, r.any().Registry().Queues)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	until("it is told of", func(list []control.Queue) bool {
+		st := list[0].Status
+		return st.Phase == control.Degraded && len(st.Conditions) > 0 && st.Conditions[0].Reason == "Corrupt" &&
+			strings.Contains(st.Conditions[0].Message, "nothing was moved or changed") && st.Placement[0].Lost == ""
+	})
+	if now := names(t, groups); !slices.Equal(now, left) || !slices.Equal(names(t, dir), inside) {
+		t.Errorf("%v became %v, and %v %v", left, now, inside, names(t, dir))
+	}
+	zero := control.Duration(0)
+	res, err := r.any().Mutate(r.ctx, control.Mutation{
+		Verb: control.Delete, Kind: control.KindQueue, Name: "one", Drain: &zero,
+	})
+	if err != nil || res.Err != nil {
+		t.Fatal(err, res.Err)
+	}
+	until("it is gone", func(list []control.Queue) bool { return len(list) == 0 })
+}
