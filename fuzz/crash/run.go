@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,7 +266,8 @@ func (r *run) struck(b *bar, begin bool) {
 	}
 }
 
-// leave ends what outlives this process. Of a run that was good only picture and schedule stay, unless more is wanted.
+// leave ends what outlives this process. Of a run that was good only the picture stays, and what was planned and done,
+// unless more is wanted.
 func (r *run) leave(good bool) (err error) {
 	for _, s := range r.seats {
 		s.set(func() { s.frozen = false })
@@ -293,7 +295,7 @@ func (r *run) leave(good bool) (err error) {
 	}
 	list, err := os.ReadDir(r.dir)
 	for _, e := range list {
-		if e.Name() != "run.svg" && e.Name() != "schedule" {
+		if !slices.Contains([]string{"run.svg", "schedule", "faults"}, e.Name()) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(r.dir, e.Name())))
 		}
 	}
