@@ -73,8 +73,12 @@ func checkAsides(b *bench) error {
 		return errors.New("what took its place is gone")
 	}
 	if !first { // it is where it was
-		if l, err := s.OpenLog(3); err != nil || l.HardState() != stateOf(41) {
-			return fmt.Errorf("%v", err)
+		l, err := s.OpenLog(3)
+		if err != nil {
+			return err
+		}
+		if l.HardState() != stateOf(41) {
+			return fmt.Errorf("what is where it was has %+v", l.HardState())
 		}
 		return s.Close()
 	}
