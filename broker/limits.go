@@ -182,6 +182,11 @@ func nodeLimits() []LimitRow {
 			"the next one waits; the queue goes on with the others",
 		},
 		{
+			"room of the disk that is kept from messages",
+			fmt.Sprintf("%s, or 1/%d of a smaller file system", size(raftstore.DiskReserveMax), raftstore.DiskReserveShare),
+			code(wire.DiskFull) + " where no voter with room can lead; settles and other commands go on",
+		},
+		{
 			"queue's inbox",
 			fmt.Sprintf("%d messages and %s", raftstore.InboxMessagesDefault, size(raftstore.InboxBytesDefault)),
 			code(wire.Overloaded) + "; the node waits with reading first",

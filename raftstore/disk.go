@@ -44,10 +44,11 @@ type DiskStatus struct {
 }
 
 const (
-	// diskReserveMax and diskReserveShare bound the room that is kept from messages: the smaller counts, so many bytes
+	// DiskReserveMax and DiskReserveShare bound the room that is kept from messages: the smaller counts, so many bytes
 	// or one part in so many of the whole.
-	diskReserveMax   = 64 << 20
-	diskReserveShare = 20
+	DiskReserveMax   = 64 << 20
+	DiskReserveShare = 20
+
 	// diskLookTicks is how often one looks how much room there is.
 	diskLookTicks = 10
 	// diskRefusedTicks is for how long a disk counts as full that refused a write: a quota, or files that ran out, do not
@@ -87,7 +88,7 @@ type disk struct {
 }
 
 // reserveOf is how much of a file system is kept from messages.
-func reserveOf(s fsync.Space) int64 { return min(diskReserveMax, s.Total/diskReserveShare) }
+func reserveOf(s fsync.Space) int64 { return min(DiskReserveMax, s.Total/DiskReserveShare) }
 
 // DiskOf says what ails the disk of a node: this one's, or as another one has said of itself.
 func (h *Host) DiskOf(n NodeID) DiskState {

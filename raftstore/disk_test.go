@@ -10,7 +10,9 @@ import (
 
 	"weida/fsync"
 	"weida/fsync/faultfs"
+	"weida/fsync/memfs"
 	"weida/segment"
+	"weida/wal"
 )
 
 // big is the body of a message that a full disk has no place for.
@@ -253,4 +255,40 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 		}
 		c.same(1, true)
 	}
+}
+
+// Consumers that settle what a full disk holds give it room, though what they write is far from what a snapshot is
+// taken for otherwise: messages are taken again and nobody has to free anything.
+func TestSettlesGiveRoom(t *testing.T) {
+	r := &rig{t: t, disk: memfs.New(), opts: HostOptions{Shards: 1}, wal: wal.Options{SegmentBytes: 512 << 10}}
+	r.boot()
+	m := newKV(t, "a")
+	r.open(1, m)
+	const n = 60
+	for i := range n {
+		m.must(put(fmt.Sprint("k", i), big))
+		r.settle()
+	}
+	tick := func(n int) {
+		for range n {
+			r.host.Tick()
+			r.settle()
+		}
+	}
+	r.disk.SetCapacity(r.disk.Used() + r.disk.Used()/30)
+	tick(2 * diskLookTicks)
+	if _, err := m.propose(put("more", big)); !errors.Is(err, ErrDiskFull) {
+		t.Fatalf("a message on a full disk: %v", err)
+	}
+	for i := range n {
+		m.must(del(fmt.Sprint("k", i)))
+	}
+	tick(3 * diskLookTicks)
+	tag, err := m.propose(put("room", big))
+	if err != nil {
+		t.Fatalf("%d bytes of the disk are used: %v", r.disk.Used(), err)
+	}
+	r.settle()
+	m.appended(tag)
+	r.stop()
 }

@@ -20,6 +20,7 @@ var off struct {
 	known            bool // who asks for a vote is told which configuration is applied
 	yield            bool // a leader whose disk has stalled hands over
 	caughtUp         bool // a member that holds the log of a moment ago was caught up then
+	givesRoom        bool // where there is no room a snapshot gives it back that settled bodies take
 	ailing           bool // and so does one whose disk has no room or is slow
 	wander           bool // the leadership goes to no node whose disk does worse
 	crowded          bool // a leader takes no messages that too few voters have room for

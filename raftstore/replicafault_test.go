@@ -34,6 +34,7 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"commitOnly", "TestCommitOnly"},
 		{"handOver", "TestLeaderHandsOver"},
 		{"yield", "TestStalledLeaderYields"},
+		{"givesRoom", "TestSettlesGiveRoom"},
 		{"ailing", "TestFullLeaderHandsOver"},
 		{"ailing", "TestSlowLeaderHandsOver"},
 		{"wander", "TestFullLeaderHandsOver"},

@@ -170,7 +170,7 @@ func (o *owner) wrote() bool { return len(o.entries) > 0 }
 func (o *owner) onHalt() {}
 
 func (o *owner) news(n NodeID) bool { return n == o.host.o.Node } // its disk is another one than before
-func (o *owner) ticked(int) bool    { return false }
+func (o *owner) ticked(int) bool    { return o.givesRoom() }
 func (o *owner) shrink()            { o.entries = nil }
 
 // advance is step 2: what finished since the last round.

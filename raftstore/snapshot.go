@@ -19,6 +19,7 @@ type snapshotState struct {
 	grown  int64 // cost of what was written since the last one
 	taken  Index // of the last one, tried or found
 	done   Index // of the last one that is committed
+	at     int64 // when it was begun, on the host's clock
 	held   bool  // the host's slot is ours
 	mark   wal.Mark
 	writer *wal.SnapshotWriter // content is written, not committed; set by the worker
@@ -36,6 +37,9 @@ func (o *seat) snapshotDue() bool {
 		return false
 	}
 	limit := o.host.o.SnapshotBytes
+	if o.givesRoom() {
+		limit = 1
+	}
 	if !s.wanted && s.freed < limit && (s.grown < limit || !o.couldTrim()) {
 		return false
 	}
@@ -50,6 +54,16 @@ func (o *seat) snapshotDue() bool {
 	return true
 }
 
+// snapshotPauseTicks is the least time between snapshots that are taken for want of room.
+const snapshotPauseTicks = 10
+
+// givesRoom reports whether a snapshot is due for want of room on the disk, whatever it costs: what is settled takes
+// room until one covers it.
+func (o *seat) givesRoom() bool {
+	return o.host.DiskOf(o.host.o.Node)&DiskNoRoom != 0 && o.releases.any() && !off.givesRoom &&
+		o.host.clock.Load()-o.snap.at >= snapshotPauseTicks
+}
+
 // couldTrim reports whether a snapshot might let a segment go: there is more than the one in use, and
 // bodies were settled since the last snapshot, or there are none.
 func (o *seat) couldTrim() bool {
@@ -61,6 +75,7 @@ func (o *seat) couldTrim() bool {
 func (o *seat) beginSnapshot() {
 	s := &o.snap
 	s.mark, s.taken, s.grown, s.freed, s.wanted, s.again = o.last, o.last.Index, 0, 0, false, false
+	s.at = o.host.clock.Load()
 	o.releases.seal()
 	src := o.as.wrapSnapshot(o.machine.Snapshot())
 	o.begin(snapshotTask, func() error {

@@ -21,6 +21,7 @@ func SwitchOff(rule string) (restore func()) {
 		"known":            &off.known,
 		"yield":            &off.yield,
 		"caughtUp":         &off.caughtUp,
+		"givesRoom":        &off.givesRoom,
 		"ailing":           &off.ailing,
 		"wander":           &off.wander,
 		"crowded":          &off.crowded,
