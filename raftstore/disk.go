@@ -44,9 +44,9 @@ type DiskStatus struct {
 }
 
 const (
-	// DiskReserveMax and DiskReserveShare bound the room that is kept from messages: the smaller counts, so many bytes
-	// or one part in so many of the whole.
-	DiskReserveMax   = 64 << 20
+	// DiskReserveMax bounds the room that is kept from messages, in bytes.
+	DiskReserveMax = 64 << 20
+	// DiskReserveShare bounds it, too: one part in so many of the whole file system.
 	DiskReserveShare = 20
 
 	// diskLookTicks is how often one looks how much room there is.
