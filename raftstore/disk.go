@@ -23,15 +23,15 @@ const (
 )
 
 func (d DiskState) String() string {
-	switch d & diskStates {
-	case 0:
-		return "ok"
-	case DiskSlow:
-		return "slow"
-	case DiskNoRoom:
+	switch slow, full := d&DiskSlow != 0, d&DiskNoRoom != 0; {
+	case slow && full:
+		return "full and slow"
+	case full:
 		return "full"
+	case slow:
+		return "slow"
 	}
-	return "full and slow"
+	return "ok"
 }
 
 // DiskStatus is how a node's own disk is.

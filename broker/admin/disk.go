@@ -23,7 +23,7 @@ func DiskOf(s raftstore.DiskStatus) Disk {
 
 // ails says what is wrong with the disk, and what to do; "" if nothing is.
 func (d *Disk) ails() (what, remedy string) {
-	var slow, full raftstore.DiskState = raftstore.DiskSlow, raftstore.DiskNoRoom
+	slow, full := raftstore.DiskSlow, raftstore.DiskNoRoom
 	switch {
 	case d == nil, d.State == raftstore.DiskState(0).String():
 		return "", ""

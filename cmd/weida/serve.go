@@ -71,7 +71,7 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		Wait:       ctx,
 		Connectors: f.connectors(config), ScrubBytes: scrubBytes, ScrubEvery: scrubEvery,
 		Consensus: f.Consensus.numbers(),
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	var displaced *peer.DisplacedError
 	if errors.As(err, &displaced) {
