@@ -164,7 +164,9 @@ func TestThreeNodes(t *testing.T) {
 	r := newCluster(t, 3)
 	r.make("q", control.QueueSpec{Replicas: 3})
 	c := r.client()
-	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{Want: wire.Want(wire.Replicated(3, wire.Flushed))})
+	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{
+		ID: "p", Want: wire.Want(wire.Replicated(3, wire.Flushed)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

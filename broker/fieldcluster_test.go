@@ -197,11 +197,14 @@ func TestRollingRestartsVerified(t *testing.T) {
 	}
 }
 
-// confirmsThree waits until all three nodes hold what is published to a queue.
+// confirmsThree waits until all three nodes hold what is published to a queue. Leadership may go back to a node that
+// has just come: a producer with an id sends again by itself.
 func (r *clusterRig) confirmsThree(c *client.Client, queue string) {
 	r.t.Helper()
 	r.make(queue, control.QueueSpec{Replicas: 3})
-	p, err := c.Producer(r.ctx, queue, client.ProducerOptions{Want: wire.Replicated(3, wire.Flushed)})
+	p, err := c.Producer(r.ctx, queue, client.ProducerOptions{
+		ID: fmt.Sprint("sure", time.Now().UnixNano()), Want: wire.Replicated(3, wire.Flushed),
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -36,7 +36,9 @@ func TestDamagedControlLogIsLearnedAnew(t *testing.T) {
 	publish := func() {
 		t.Helper()
 		for _, queue := range []string{"three", "one"} {
-			p, err := c.Producer(r.ctx, queue, client.ProducerOptions{Want: wire.Want(wire.Stored(wire.Flushed))})
+			p, err := c.Producer(r.ctx, queue, client.ProducerOptions{
+				ID: fmt.Sprint("p", sent), Want: wire.Want(wire.Stored(wire.Flushed)),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,9 @@ func TestDamageHealsItself(t *testing.T) {
 	r := newClusterWith(t, 3, func(c *broker.Config) { c.ScrubEvery = 300 * time.Millisecond })
 	r.make("q", control.QueueSpec{Replicas: 3})
 	c := r.client()
-	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{Want: wire.Want(wire.Replicated(3, wire.Flushed))})
+	p, err := c.Producer(r.ctx, "q", client.ProducerOptions{
+		ID: "p", Want: wire.Want(wire.Replicated(3, wire.Flushed)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
