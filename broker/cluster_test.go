@@ -218,30 +218,6 @@ func TestReadyWithoutAReplica(t *testing.T) {
 	}
 }
 
-// consume takes what is in a queue, n messages, and accepts them.
-func (r *clusterRig) consume(c *client.Client, queue string, n int) (bodies []string) {
-	r.t.Helper()
-	k, err := c.Consumer(r.ctx, queue, client.ConsumerOptions{Subscription: "s", Limit: uint64(n)})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer k.Close()
-	for d, err := range k.Deliveries(r.ctx) {
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		b, err := io.ReadAll(d.Body())
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		bodies = append(bodies, string(b))
-		if err := d.Accept(r.ctx); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	return bodies
-}
-
 // A queue of three replicas becomes one of one, and of three again, while a producer goes on: everything that is
 // confirmed is there once and in order (B-229.8, T-34).
 func TestFactorChanges(t *testing.T) {
