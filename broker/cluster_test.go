@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -138,7 +139,12 @@ func (r *clusterRig) make(name string, spec control.QueueSpec) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
 	defer cancel()
-	if err := r.any().MakeQueue(ctx, name, spec); err != nil {
+	err := r.any().MakeQueue(ctx, name, spec)
+	var unsure *wire.Error
+	for errors.As(err, &unsure) && unsure.Code == wire.MutationIndeterminate && ctx.Err() == nil {
+		err = r.any().MakeQueue(ctx, name, spec) // the same again is safe, and the links were new
+	}
+	if err != nil {
 		b, _ := json.MarshalIndent(r.any().Registry().Queues, "", "  ")
 		r.t.Fatalf("%v: %s", err, b)
 	}

@@ -48,6 +48,11 @@ var errInstall = errors.New("raftstore: a snapshot was given up; the replica is 
 // beginInstall takes a snapshot that came, if this replica has use for it.
 func (s *supply) beginInstall(a *arrivedSnapshot) {
 	r := s.r
+	if a.mark.Index <= r.commit {
+		s.giveUp(a, nil)
+		s.known(a)
+		return
+	}
 	why := r.installable(a)
 	if s.install != nil || why != nil {
 		s.giveUp(a, why)
@@ -62,6 +67,19 @@ func (s *supply) beginInstall(a *arrivedSnapshot) {
 		return
 	}
 	s.install = &install{s: s, from: a}
+}
+
+// known tells the leader that a snapshot is older than what is committed here, as raft answers one: a leader that does
+// not know it, for what this replica had said was lost with a connection, would send it for ever.
+func (s *supply) known(a *arrivedSnapshot) {
+	r := s.r
+	lead := ReplicaID(r.soft.Lead)
+	if off.knownSnapshot || a.mark.Index > r.commit || r.halted != nil || r.stopping || r.closed() || lead == 0 ||
+		lead == r.rid || s.frozen() {
+		return
+	}
+	r.wake()
+	r.step(r.snapshotMessage(a))
 }
 
 // installable says why a snapshot is of no use here.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.etcd.io/raft/v3"
+
 	"weida/fsync/faultfs"
 	"weida/fsync/memfs"
 	"weida/segment"
@@ -301,4 +303,34 @@ func TestInstallWaitsForBodies(t *testing.T) {
 	c.until("it is up", func() bool { return m.lastI == lead.kvs[1].lastI })
 	c.isUp(lead, gone)
 	c.stops()
+}
+
+// A follower whose answers were lost, and whose log was kept, has a snapshot that is not behind the one that the leader
+// sends it after its start: the leader is told, and goes on where the follower is. It would send for ever.
+func TestOlderSnapshotIsKnown(t *testing.T) {
+	c := newClusterWith(t, 3, 77, HostOptions{Shards: 1, SnapshotBytes: 300_000})
+	c.openAll(1, 3)
+	lead := c.leader(1)
+	c.tick(4)
+	m, mute := lead.kvs[1], c.rest(lead)[1]
+	c.drop = func(p *packet) bool { return p.kind == "raft" && p.from == mute.id && p.to == lead.id }
+	m.must(note("begin"))
+	c.settle()
+	c.trimmed(lead, m.lastI)
+	if at := mute.kvs[1].lastI; at+1 < c.group(lead, 1).log.First() {
+		t.Fatalf("it has %d, and the leader's log begins at %d", at, c.group(lead, 1).log.First())
+	}
+	c.crash(mute, false, memfs.KeepAll)
+	c.tick(2)
+	c.drop = nil
+	c.start(mute)
+	c.open(mute, 1, nil)
+	c.tick(60)
+	m.must(note("on"))
+	c.settle()
+	c.tick(4)
+	if c.group(lead, 1).soft.RaftState == raft.StateLeader && mute.kvs[1].lastI < m.lastI {
+		t.Errorf("it has %d, the leader %d", mute.kvs[1].lastI, m.lastI)
+	}
+	c.same(1, true)
 }

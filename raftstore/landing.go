@@ -249,13 +249,16 @@ func (l *landing) leave() {
 
 func (l *landing) landSnapshot(from NodeID, h *streamHead, in *streamReader, c *craft) error {
 	w, err := l.log.NewSnapshot(h.mark)
+	s := &arrivedSnapshot{from: from, sender: h.from, term: h.term, mark: h.mark, writer: w}
+	if errors.Is(err, wal.ErrSurpassed) {
+		l.give(parcel{kind: parcelKnown, from: from, snapshot: s})
+	}
 	if err != nil {
 		return storeError(err)
 	}
 	if !c.open(w.Write, w.Abort) {
 		return errors.Join(errNoLanding, w.Abort())
 	}
-	s := &arrivedSnapshot{from: from, sender: h.from, term: h.term, mark: h.mark, writer: w}
 	if err := s.read(c, in); err != nil {
 		return errors.Join(storeError(err), c.giveUp())
 	}

@@ -15,6 +15,7 @@ var off struct {
 	bodyProof        bool // a body counts only if it has the length and the digest of its commit record
 	installBodies    bool // a snapshot counts only with every live body that it names
 	installFlush     bool // and only when these are flushed
+	knownSnapshot    bool // a leader that sends an older one than is here is told so
 	handOver         bool // a leader that a change removes hands over before the change is done
 	decided          bool // a change of configuration is committed if another one stands behind it
 	known            bool // who asks for a vote is told which configuration is applied

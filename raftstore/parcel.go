@@ -17,6 +17,7 @@ const (
 	parcelSent                       // a snapshot for a member was sent, or not
 	parcelLost                       // a stream with a large body came to nothing
 	parcelNotSent                    // one that somebody asked for was not sent
+	parcelKnown                      // a snapshot that is older than one that is here; it has no content
 )
 
 // parcel is one thing that came for the payload side of a replica, from a peer or from a worker.

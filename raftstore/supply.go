@@ -81,6 +81,8 @@ func (s *supply) take() {
 			}
 		case parcelSnapshot:
 			s.beginInstall(p.snapshot)
+		case parcelKnown:
+			s.known(p.snapshot)
 		case parcelFetched:
 			s.answer(p.fetched)
 		case parcelSent:

@@ -27,6 +27,7 @@ func SwitchOff(rule string) (restore func()) {
 		"crowded":          &off.crowded,
 		"reserve":          &off.reserve,
 		"goodbye":          &off.goodbye,
+		"knownSnapshot":    &off.knownSnapshot,
 		"commitOnly":       &off.commitOnly,
 		"settle":           &off.settle,
 		"forgot":           &off.forgot,

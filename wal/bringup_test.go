@@ -171,7 +171,7 @@ func TestSnapshotsSideBySide(t *testing.T) {
 	must(t, again.Commit())
 	must(t, l.log.Advance())
 	must(t, checkSnapshotContent(l.log, Mark{2, 9}))
-	if err := late.Commit(); !errors.Is(err, errSurpassed) {
+	if err := late.Commit(); !errors.Is(err, ErrSurpassed) {
 		t.Errorf("a snapshot was committed before the newest: %v", err)
 	}
 	must(t, l.log.Advance())

@@ -58,15 +58,16 @@ func (l *Log) beginSnapshot(m Mark) error {
 	return nil
 }
 
-// errSurpassed is what a snapshot meets that is not behind the newest one.
-var errSurpassed = errors.New("one that is not behind it is there already")
+// ErrSurpassed is what NewSnapshot meets where a snapshot is there already that the new one is not behind. Nothing was
+// made.
+var ErrSurpassed = errors.New("one that is not behind it is there already")
 
 // surpassed refuses a mark that is not behind the newest snapshot. manMu is held.
 func (l *Log) surpassed(m Mark) error {
 	for _, s := range l.man.Snapshots {
 		if s.Mark.Index >= m.Index && (s.Mark != m || l.retake != m.Index) {
 			return fmt.Errorf("wal: group %d: snapshot at index %d: %w: at index %d", uint64(l.group),
-				uint64(m.Index), errSurpassed, uint64(s.Mark.Index))
+				uint64(m.Index), ErrSurpassed, uint64(s.Mark.Index))
 		}
 	}
 	return nil

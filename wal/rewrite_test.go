@@ -284,13 +284,13 @@ func TestRetakeSnapshot(t *testing.T) {
 	if len(found) != 1 || found[0].Kind != DamagedSnapshot || found[0].Index != 7 || !found[0].Needed {
 		t.Fatalf("%+v", found)
 	}
-	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, errSurpassed) {
+	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, ErrSurpassed) {
 		t.Fatal(err)
 	}
 	l.log.RetakeSnapshot(7)
 	must(t, writeSnapshotAt(l.log, Mark{1, 7}, 200_000))
 	must(t, l.log.Advance())
-	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, errSurpassed) {
+	if err := writeSnapshotAt(l.log, Mark{1, 7}, 200_000); !errors.Is(err, ErrSurpassed) {
 		t.Fatal(err)
 	}
 	if found, _ := scrubAll(t, l.log, 1<<20); len(found) > 0 || !l.event(EventQuarantined) {

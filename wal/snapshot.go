@@ -116,7 +116,7 @@ func (s *SnapshotWriter) Commit() error {
 		return nil
 	}
 	err = s.onCommit(info)
-	if harmless(err) || errors.Is(err, errSurpassed) { // the manifest does not name it, and nobody will
+	if harmless(err) || errors.Is(err, ErrSurpassed) { // the manifest does not name it, and nobody will
 		err = errors.Join(err, removeIfThere(s.fs, s.path()))
 	}
 	return err
