@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const clusterPatience = 90 * time.Second
+const clusterPatience = 4 * time.Minute
 
 // clusterRig is some nodes of one cluster in this process, each on a directory of its own, over real QUIC.
 type clusterRig struct {
@@ -137,7 +137,7 @@ func (r *clusterRig) any() *broker.Node {
 
 func (r *clusterRig) make(name string, spec control.QueueSpec) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 	defer cancel()
 	err := r.any().MakeQueue(ctx, name, spec)
 	var unsure *wire.Error

@@ -33,7 +33,7 @@ func (r *clusterRig) connect(name string, spec control.ConnectorSpec) {
 // becomes waits until a connector has a phase.
 func (r *clusterRig) becomes(name string, phase control.Phase) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, 40*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 	defer cancel()
 	var last control.Connector
 	for ctx.Err() == nil {
