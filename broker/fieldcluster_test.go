@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"weida/broker/control"
 	"weida/broker/wire"
 	"weida/fsync"
-	"weida/fsync/faultfs"
 	"weida/wal"
 )
 
@@ -219,67 +217,5 @@ func (r *clusterRig) confirmsThree(c *client.Client, queue string) {
 	}
 	if err := p.Close(r.ctx); err != nil {
 		r.t.Error(err)
-	}
-}
-
-// Field case 57 (pulsar 6969): the disks of two of three nodes are full: all three stay up, messages are refused with
-// the reason, administration answers, what is there is delivered, and messages are taken again when there is room.
-func TestMajorityIsFull(t *testing.T) {
-	disks := make(map[string]*faultfs.FS)
-	r := newClusterWith(t, 3, func(c *broker.Config) {
-		disks[c.Name] = faultfs.New(fsync.OS())
-		c.SetFiles(disks[c.Name])
-	})
-	c := r.client()
-	p := r.filled(c, "q", 10)
-	disks["n1"].SetFull(true)
-	disks["n2"].SetFull(true)
-	sent := 10
-	publish := func() client.Result {
-		t.Helper()
-		m := client.Message{Bytes: fmt.Appendf(nil, "message %d", sent)}
-		for {
-			res, err := p.Publish(r.ctx, m)
-			switch {
-			case err != nil:
-				t.Fatal(err)
-			case res.Outcome == client.Indeterminate: // the leader changed in the middle of it
-				m.Seq = res.Seq
-				continue
-			case res.Outcome == client.OK:
-				sent++
-			}
-			return res
-		}
-	}
-	res := publish()
-	for res.Outcome == client.OK {
-		res = publish()
-	}
-	if why, ok := errors.AsType[*wire.Error](res.Err); !ok || res.Outcome != client.Refused || why.Code != wire.DiskFull {
-		t.Fatalf("refused with %v", res.Err)
-	}
-	for i, n := range r.nodes {
-		if q := n.Registry().Queues; len(q) != 1 {
-			t.Errorf("n%d shows %+v", i+1, q)
-		}
-		if h := n.Health(); len(h.Alive) != 0 {
-			t.Errorf("n%d is not alive: %+v", i+1, h.Alive)
-		}
-	}
-	for i, b := range r.consume(c, "q", sent) {
-		if b != fmt.Sprintf("message %d", i) {
-			t.Fatalf("message %d is %q", i, b)
-		}
-	}
-	for _, d := range disks {
-		d.SetFull(false)
-	}
-	for publish().Outcome != client.OK {
-		select {
-		case <-r.ctx.Done():
-			t.Fatal("messages are not taken again")
-		case <-time.After(10 * time.Millisecond):
-		}
 	}
 }
