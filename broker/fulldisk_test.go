@@ -243,8 +243,9 @@ func TestFollowerWithAFullDisk(t *testing.T) {
 	w.check("q")
 }
 
-// Field case 57 (pulsar 6969): where two of three disks are full, or all, messages are refused with the typed error, what needs no room of a message
-// goes on, the leadership stays where it is, and messages are taken again as soon as a majority has room.
+// Field case 57 (pulsar 6969): where two of three disks are full, or all, messages are refused with the typed error,
+// what needs no room of a message goes on, the leadership stays where it is, and messages are taken again as soon as a
+// majority has room.
 func TestTooFewDisksHaveRoom(t *testing.T) {
 	t.Parallel()
 	d := newDisks(t)
