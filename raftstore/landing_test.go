@@ -269,3 +269,21 @@ func TestLandingSnapshot(t *testing.T) {
 	l.leave()
 	l.clean()
 }
+
+// What peers can send is bounded before the shard looks at it: frames, and words of snapshots that are known here.
+func TestParcelsAreBounded(t *testing.T) {
+	for _, kind := range []parcelKind{parcelFrame, parcelLost, parcelKnown} {
+		var b parcels
+		for range parcelFramesMax {
+			if !b.put(parcel{kind: kind}) {
+				t.Fatalf("kind %d: refused too early", kind)
+			}
+		}
+		if b.put(parcel{kind: kind}) {
+			t.Errorf("kind %d is not bounded", kind)
+		}
+		if n := len(b.take(nil)); n != parcelFramesMax || !b.put(parcel{kind: kind}) {
+			t.Errorf("kind %d: %d taken, and no room after it", kind, n)
+		}
+	}
+}

@@ -59,7 +59,7 @@ func (b *parcels) put(p parcel) bool {
 	if b.closed {
 		return false
 	}
-	if p.kind == parcelFrame || p.kind == parcelLost {
+	if p.kind == parcelFrame || p.kind == parcelLost || p.kind == parcelKnown {
 		n := int64(len(p.payload.bytes)) + int64(len(p.payload.wants)*wantSize+len(p.payload.refs)*refSize)
 		full := b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax
 		if full || !b.budget.fits(b.bytes, n) {
