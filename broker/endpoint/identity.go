@@ -77,7 +77,7 @@ func LoadOrCreateIdentity(files fsync.FS, dir, name string) (*Identity, error) {
 	if err := private(keyPath); err != nil {
 		return nil, err
 	}
-	key, err := parseKey(keyPEM)
+	key, err := ParseKey(keyPEM)
 	if err != nil {
 		return nil, &KeyError{keyPath, err.Error() + "; restore it from a copy, or move it away and a new identity is made"}
 	}
@@ -110,7 +110,9 @@ func createKey(files fsync.FS, dir, name string) ([]byte, error) {
 	return b, fsync.WriteFileAtomic(files, dir, name+".key", b)
 }
 
-func parseKey(b []byte) (ed25519.PrivateKey, error) {
+// ParseKey reads a secret key as it stands in a file NAME.key: PKCS #8 in a PEM block. The error does not show its
+// bytes.
+func ParseKey(b []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(b)
 	if block == nil {
 		return nil, errors.New("it holds no PEM block")

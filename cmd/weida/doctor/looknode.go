@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
@@ -140,7 +139,7 @@ func lookKey(data string) Key {
 	case err != nil:
 		return Key{Bad: err.Error()}
 	}
-	secret, err := parseKey(b)
+	secret, err := endpoint.ParseKey(b)
 	if err != nil {
 		return Key{Bad: "node.key: " + err.Error()}
 	}
@@ -170,22 +169,6 @@ func lookKey(data string) Key {
 	}
 	k.NotBefore, k.NotAfter = leaf.NotBefore, leaf.NotAfter
 	return k
-}
-
-func parseKey(b []byte) (ed25519.PrivateKey, error) {
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, errors.New("it holds no PEM block")
-	}
-	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	secret, isEd := k.(ed25519.PrivateKey)
-	if !isEd {
-		return nil, errors.New("it is no Ed25519 key")
-	}
-	return secret, nil
 }
 
 // lookPorts tries the node's addresses for a moment.

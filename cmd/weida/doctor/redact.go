@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 
+	"weida/broker/endpoint"
 	"weida/fsync"
 )
 
@@ -88,7 +89,7 @@ func secretsOf(data string) (s secrets) {
 	}
 	text := base64.StdEncoding.EncodeToString(block.Bytes)
 	s = append(s, block.Bytes, []byte(text), []byte(hex.EncodeToString(block.Bytes)))
-	if key, err := parseKey(b); err == nil {
+	if key, err := endpoint.ParseKey(b); err == nil {
 		seed := key.Seed()
 		s = append(s, seed, []byte(hex.EncodeToString(seed)), []byte(base64.StdEncoding.EncodeToString(seed)),
 			[]byte(base64.RawURLEncoding.EncodeToString(seed)))
