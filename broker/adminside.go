@@ -71,8 +71,19 @@ func (n *Node) Mutate(ctx context.Context, m control.Mutation) (control.Result, 
 	res, err := n.registry.propose(ctx, control.Command{Mutation: &m})
 	if err == nil {
 		n.registry.catchUp(ctx, versionOf(&res))
+		n.shut(res.Queue)
 	}
 	return res, err
+}
+
+// shut keeps messages out of a queue whose deletion is about to be answered, before the reconciler comes by (T-19).
+func (n *Node) shut(k *control.Queue) {
+	if k == nil || k.Metadata.DeletionTimestamp == 0 {
+		return
+	}
+	if q := n.serving(*k); q != nil {
+		q.closed.Store(true)
+	}
 }
 
 // begun waits until the cluster's first entry is here, which says who its nodes are: before it there is no cluster

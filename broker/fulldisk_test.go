@@ -140,7 +140,14 @@ func (w *writer) put(n int) {
 	for range n {
 		body := fmt.Sprintf("message %d%s", w.sent, strings.Repeat(".", 30<<10))
 		w.sent++
-		res, err := w.p.Publish(w.d.ctx, client.Message{Bytes: []byte(body), Want: w.want})
+		m := client.Message{Bytes: []byte(body), Want: w.want}
+		res, err := w.p.Publish(w.d.ctx, m)
+		for doubt := false; err == nil && (res.Outcome == client.Indeterminate || doubt && res.Outcome == client.Refused); {
+			// The stream broke as the leadership moved, and whoever was asked next had no room, which says nothing of
+			// the first time: the same sequence tells, once somebody has room.
+			doubt, m.Seq = true, res.Seq
+			res, err = w.p.Publish(w.d.ctx, m)
+		}
 		var why *wire.Error
 		switch {
 		case err != nil:

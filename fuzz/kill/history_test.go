@@ -255,7 +255,7 @@ func spoil(t *testing.T, list []event, seed uint64) {
 			} else {
 				t.Logf("%s, at event %d: seen as %.200v", s.name, i, texts)
 			}
-			if told == 2 {
+			if told >= 2 && seen > 0 || told == 10 { // not every place shows it as what it is: a purge may follow
 				break
 			}
 			h = newHistory(list, rng)
