@@ -163,8 +163,11 @@ func (d *disk) look() {
 	if d.low { // a little more, so that it does not waver
 		reserve += reserve / 4
 	}
+	was := d.low
 	d.low = s.Total > 0 && s.Free < reserve && !off.reserve
-	d.changeLocked()
+	if !d.changeLocked() && d.low != was { // no news to others, but who leads here takes messages again, or none
+		d.host.tellNews(d.host.o.Node)
+	}
 }
 
 // refuse notes that the disk refused a write for want of room. The others hear of it before anybody leads in this
@@ -195,8 +198,9 @@ func (d *disk) isLow() bool {
 	return d.low
 }
 
-// changeLocked makes the state what follows from the rest, and tells whom it concerns.
-func (d *disk) changeLocked() {
+// changeLocked makes the state what follows from the rest, and tells whom it concerns. It reports whether it is another
+// one.
+func (d *disk) changeLocked() bool {
 	var now DiskState
 	if d.low || d.now < d.refused {
 		now |= DiskNoRoom
@@ -206,11 +210,12 @@ func (d *disk) changeLocked() {
 	}
 	was := DiskState(d.state.Swap(uint32(now)))
 	if was == now {
-		return
+		return false
 	}
 	d.tell = true
 	d.host.diskNews(d.host.o.Node, now, fmt.Errorf("%s: %d of %d bytes are free, %d are kept from messages", now,
 		d.space.Free, d.space.Total, reserveOf(d.space)))
+	return true
 }
 
 // says returns the state and whether nodes without a heartbeat are to hear it in this tick.

@@ -221,6 +221,43 @@ func TestTwoFull(t *testing.T) {
 	c.bodies(1)
 }
 
+// A leader that fell quiet on a full disk takes messages as soon as there is room, also while its disk still counts as
+// full to others for a write that it refused.
+func TestRoomWakesAQuietLeader(t *testing.T) {
+	c := newCluster(t, 1, 67)
+	c.openAll(1, 1)
+	lead := c.leader(1)
+	m := lead.kvs[1]
+	c.publishes(1, "k", 3)
+	c.tick(diskLookTicks - int(lead.host.clock.Load())%diskLookTicks) // the next tick looks
+	lead.disk.SetCapacity(lead.disk.Used())
+	c.tick(1)
+	for i := 0; lead.told(DiskFull) == 0; i++ {
+		m.must(note(fmt.Sprint("settle", i)))
+		c.settle()
+	}
+	for i := 0; !m.group.Status().Replication.Quiesced; i++ {
+		if i > 30 {
+			t.Fatal("the group is not quiet")
+		}
+		c.tick(1)
+	}
+	if _, err := m.propose(put("more", big)); !errors.Is(err, ErrDiskFull) {
+		t.Fatalf("a message on a full disk: %v", err)
+	}
+	lead.disk.SetCapacity(0)
+	c.tick(diskLookTicks)
+	if d := lead.host.Disk(); d.State != DiskNoRoom || d.Space.Total != 0 {
+		t.Fatalf("this is about a disk with room that refused a write lately: %+v", d)
+	}
+	tag := m.must(put("room", big))
+	c.settle()
+	m.appended(tag)
+	if d := lead.host.Disk(); d.State != 0 {
+		t.Errorf("the disk took a message, and is %v", d.State)
+	}
+}
+
 // A leader whose disk is slow, not stalled, hands over to one whose disk is not, and does not get the leadership back
 // while it is slow; where all are slow it stays.
 func TestSlowLeaderHandsOver(t *testing.T) {
