@@ -2,14 +2,16 @@ package main
 
 import (
 	"os"
+	"slices"
 	"time"
 )
 
 // spent is the use of resources between the two edges of a pass.
 type spent struct {
 	broker, client time.Duration
-	busy, all      time.Duration // CPU time of the machine: used by anybody, and there
-	rounds         float64       // of the node's flushes, as its metrics count them
+	nodes          []time.Duration // of broker, by node
+	busy, all      time.Duration   // CPU time of the machine: used by anybody, and there
+	rounds         float64         // of the node's flushes, as its metrics count them
 	hasRounds      bool
 	device         int64 // flushes that the device did, for everybody
 	hasDevice      bool
@@ -24,6 +26,10 @@ type totals struct {
 func (t *totals) add(s spent, messages int64) {
 	first := t.messages == 0
 	t.broker += s.broker
+	t.nodes = append(t.nodes, make([]time.Duration, len(s.nodes)-len(t.nodes))...)
+	for i, d := range s.nodes {
+		t.nodes[i] += d
+	}
 	t.client += s.client
 	t.busy += s.busy
 	t.all += s.all
@@ -34,10 +40,21 @@ func (t *totals) add(s spent, messages int64) {
 	t.messages += messages
 }
 
-// perMessage is the CPU time of the two processes in microseconds.
+// perMessage is the CPU time of broker and client in microseconds.
 func (t *totals) perMessage() (broker, client float64) {
 	n := max(1, float64(t.messages))
 	return micros(t.broker) / n, micros(t.client) / n
+}
+
+// byNode is the CPU time of each node in microseconds per message, and nothing where one node is all.
+func (t *totals) byNode() (list []float64) {
+	if len(t.nodes) < 2 {
+		return nil
+	}
+	for _, d := range t.nodes {
+		list = append(list, micros(d)/max(1, float64(t.messages)))
+	}
+	return list
 }
 
 // others is the share of the machine's CPU time that other programs had.
@@ -79,6 +96,7 @@ func (m *meter) read() (err error) {
 			return err
 		}
 		s.broker += t
+		s.nodes = append(s.nodes, t)
 	}
 	if s.client, err = cpuTime(os.Getpid()); err != nil {
 		return err
@@ -98,8 +116,12 @@ func (m *meter) read() (err error) {
 // used is what was spent between the last two readings.
 func (m *meter) used() spent {
 	a, b := m.readings[len(m.readings)-2], m.readings[len(m.readings)-1]
+	nodes := slices.Clone(b.nodes)
+	for i := range nodes {
+		nodes[i] -= a.nodes[i]
+	}
 	return spent{
-		broker: b.broker - a.broker, client: b.client - a.client, rounds: b.rounds - a.rounds,
+		nodes: nodes, broker: b.broker - a.broker, client: b.client - a.client, rounds: b.rounds - a.rounds,
 		busy: b.busy - a.busy, all: b.all - a.all,
 		hasRounds: a.hasRounds && b.hasRounds, device: b.device - a.device, hasDevice: a.hasDevice && b.hasDevice,
 	}

@@ -231,6 +231,32 @@ func (n *nodeProcess) pids() []int {
 	return list
 }
 
+// profile begins a CPU profile of each node, the first's in path and the others' beside it, and returns the files.
+func (n *nodeProcess) profile(path string) (files []string, err error) {
+	for i, p := range append([]*process{n.process}, n.others...) {
+		file := path
+		if i > 0 {
+			file += "." + nodeKey(i)
+		}
+		var ok bool
+		if err := p.ask(&ok, "profile "+file); err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+// profiled ends the profiles.
+func (n *nodeProcess) profiled() error {
+	var errs []error
+	for _, p := range append([]*process{n.process}, n.others...) {
+		var ok bool
+		errs = append(errs, p.ask(&ok, "profiled"))
+	}
+	return errors.Join(errs...)
+}
+
 // end kills the nodes and removes what they wrote.
 func (n *nodeProcess) end() error {
 	var errs []error

@@ -82,7 +82,8 @@ func pubCommand() *cobra.Command {
 	f.Float64Var(&o.rate, "rate", 0, "messages per second of the open loop, over all queues "+
 		"(default half the closed loop's)")
 	f.StringVar(&o.profile, "profile", "",
-		"write a CPU profile of the broker to this `FILE` and one of the client to FILE.client, from a pass of its own")
+		"write CPU profiles to this `FILE`, the broker's (of the other nodes FILE.node2, …), and FILE.client, the "+
+			"client's, from a pass of its own")
 	f.BoolVar(&o.quick, "quick", false, "short passes and fewer rows: shows that it works, not how fast")
 	f.BoolVar(&o.gate, "gate", false, "end with status 1 if a target is missed; not with --quick")
 	return c

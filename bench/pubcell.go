@@ -195,6 +195,7 @@ func (c *cellRun) summarize() {
 		w.row.Rate = summarize(w.rates)
 		w.row.MB = w.row.Rate.Median * float64(cell.Bytes) / 1e6
 		w.row.Broker, w.row.Client = w.meter.total.perMessage()
+		w.row.Nodes = w.meter.total.byNode()
 		w.row.Others = w.meter.total.others()
 		w.row.PerFlush, w.row.PerDeviceFlush = w.meter.total.perFlush()
 		w.row.Framed = w.row.Rate.Median / cell.Framed.Median

@@ -41,8 +41,10 @@ type pubRow struct {
 	Rate   sample  `json:"per_second"`
 	MB     float64 `json:"mb_per_second"`
 	Broker float64 `json:"broker_cpu_us"` // per message
-	Client float64 `json:"client_cpu_us"` // per message
-	Others float64 `json:"others_cpu"`    // the share of the machine's CPU time that other programs had
+	// Nodes is Broker by node, where there are several.
+	Nodes  []float64 `json:"node_cpu_us,omitempty"`
+	Client float64   `json:"client_cpu_us"` // per message
+	Others float64   `json:"others_cpu"`    // the share of the machine's CPU time that other programs had
 	// PerFlush is messages per flush round of the node; PerDeviceFlush per flush of the device, whoever caused it.
 	PerFlush       *float64 `json:"messages_per_flush"`
 	PerDeviceFlush *float64 `json:"messages_per_device_flush"`
@@ -96,6 +98,26 @@ func (r *report) pubTable(tw io.Writer) {
 		for _, row := range c.Rows {
 			latencyLine(tw, row.Want+", closed loop", "", row.Rate.Median, row.Closed, "\t\t\t\t")
 		}
+		c.processorTable(tw)
+	}
+}
+
+// processorTable says what a message of the closed loop costs each process, where the broker is several.
+func (c *pubCell) processorTable(tw io.Writer) {
+	if c.Replicas <= 1 {
+		return
+	}
+	fmt.Fprint(tw, "\nCPU µs a message\tall")
+	for i := range c.Replicas {
+		fmt.Fprintf(tw, "\t%s", nodeKey(i))
+	}
+	fmt.Fprint(tw, "\tclient\t\n")
+	for _, row := range c.Rows {
+		fmt.Fprintf(tw, "%s\t%.1f", row.Want, row.Broker+row.Client)
+		for _, us := range row.Nodes {
+			fmt.Fprintf(tw, "\t%.1f", us)
+		}
+		fmt.Fprintf(tw, "\t%.1f\t\n", row.Client)
 	}
 }
 
@@ -182,14 +204,14 @@ type profile struct {
 
 // profile runs one more closed pass of a row with profiles on, and reads their first lines.
 func (c *cellRun) profile(ctx context.Context, w *rowRun) (_ *profile, err error) {
-	brokerFile, clientFile := c.o.profile, c.o.profile+".client"
+	clientFile := c.o.profile + ".client"
 	f, err := os.Create(clientFile)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	var ok bool
-	if err := w.node.ask(&ok, "profile "+brokerFile); err != nil {
+	files, err := w.node.profile(c.o.profile)
+	if err != nil {
 		return nil, err
 	}
 	if err := pprof.StartCPUProfile(f); err != nil {
@@ -202,25 +224,25 @@ func (c *cellRun) profile(ctx context.Context, w *rowRun) (_ *profile, err error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.node.ask(&ok, "profiled"); err != nil {
+	if err := w.node.profiled(); err != nil {
 		return nil, err
 	}
 	p := &profile{
 		Row:  fmt.Sprintf("%s, %d B, %v", plural(c.cell.Queues, "queue"), c.cell.Bytes, w.want),
 		Rate: figures.rate(),
 	}
-	if p.Broker, err = topTen(brokerFile); err != nil {
+	if p.Broker, err = topTen(files...); err != nil {
 		return nil, err
 	}
 	p.Client, err = topTen(clientFile)
 	return p, err
 }
 
-// topTen is the beginning of what `go tool pprof -top` prints.
-func topTen(path string) ([]string, error) {
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=10", path).Output()
+// topTen is the beginning of what `go tool pprof -top` prints of the files together.
+func topTen(files ...string) ([]string, error) {
+	out, err := exec.Command("go", append([]string{"tool", "pprof", "-top", "-nodecount=10"}, files...)...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("go tool pprof -top %s: %w", path, err)
+		return nil, fmt.Errorf("go tool pprof -top %s: %w", strings.Join(files, " "), err)
 	}
 	var lines []string
 	for l := range strings.Lines(string(out)) {
