@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -366,69 +365,73 @@ func TestRoomBudget(t *testing.T) {
 
 // TestRoomRandom drives a room with everything at once: its books stay right, it never holds more than it may, and an
 // entry whose bodies keep coming becomes ready.
-func TestRoomRandom(t *testing.T) {
-	for seed := range uint64(30) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 4))
-			b := &roomBudget{limit: 700 << 10}
-			r := newRoomRig(t, roomOptions{bytes: 600 << 10, count: 50, budget: b})
-			ref := func() BodyRef { return bref(Term(2+rng.IntN(2)), 1+rng.Uint64N(80)) }
-			size := func(ref BodyRef) int { return int(ref.Seq*977) % 60_000 }
-			entry := func() *segment.Entry {
-				i, term := Index(1+rng.IntN(20)), Term(2)
-				var list []segment.Commit
-				for k := range uint64(1 + rng.IntN(4)) {
-					x := bref(term, uint64(i)*4+k)
-					list = append(list, commitOf(x, size(x)))
+//
+// WEIDA_RUNS sets the number of rooms, WEIDA_SEED replays one.
+func TestRoomRandom(t *testing.T) { histories(t, 10, runRoom) }
+
+func runRoom(t *testing.T, seed uint64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("replay with WEIDA_SEED=%d go test ./raftstore -run TestRoomRandom", seed)
+		}
+	}()
+	rng := rand.New(rand.NewPCG(seed, 4))
+	b := &roomBudget{limit: 700 << 10}
+	r := newRoomRig(t, roomOptions{bytes: 600 << 10, count: 50, budget: b})
+	ref := func() BodyRef { return bref(Term(2+rng.IntN(2)), 1+rng.Uint64N(80)) }
+	size := func(ref BodyRef) int { return int(ref.Seq*977) % 60_000 }
+	entry := func() *segment.Entry {
+		i, term := Index(1+rng.IntN(20)), Term(2)
+		var list []segment.Commit
+		for k := range uint64(1 + rng.IntN(4)) {
+			x := bref(term, uint64(i)*4+k)
+			list = append(list, commitOf(x, size(x)))
+		}
+		return entryOf(i, term, list...)
+	}
+	answer := func(all bool) {
+		for _, a := range r.asks(1, []NodeID{1, 2}) {
+			for _, w := range a.wants {
+				if all || rng.IntN(2) == 0 {
+					r.body(a.to, w.Body.Ref, int(w.Body.Length))
 				}
-				return entryOf(i, term, list...)
 			}
-			for range 3000 {
-				switch rng.IntN(8) {
-				case 0, 1:
-					x := ref()
-					r.body(1, x, size(x))
-				case 2:
-					x := ref()
-					r.putBody(2, x, segment.DigestOf([]byte("no")), []byte("no"))
-				case 3:
-					r.putSettled(1, ref(), Index(rng.IntN(30)))
-				case 4:
-					r.ticked(rng.IntN(3))
-					for _, a := range r.asks(1, []NodeID{1, 2}) {
-						for _, w := range a.wants {
-							if rng.IntN(2) == 0 {
-								r.body(a.to, w.Body.Ref, int(w.Body.Length))
-							}
-						}
-					}
-				case 5:
-					r.putAbsent(ref())
-				default:
-					if e := entry(); r.ready(e) {
-						var app wal.Append
-						r.give(e, &app)
-						for _, b := range app.Bodies {
-							if !bytes.Equal(b.Payload, fill(b.Ref, size(b.Ref))) {
-								t.Fatalf("gave a wrong body %v", b.Ref)
-							}
-						}
-					}
-				}
-				r.check()
-			}
-			e := entry()
-			for n := 0; !r.ready(e); n++ {
-				if n > 20 {
-					t.Fatal("an entry whose bodies come never gets ready")
-				}
-				r.ticked(1)
-				for _, a := range r.asks(1, []NodeID{1, 2}) {
-					for _, w := range a.wants {
-						r.body(a.to, w.Body.Ref, int(w.Body.Length))
+		}
+	}
+	for range 3000 {
+		switch rng.IntN(8) {
+		case 0, 1:
+			x := ref()
+			r.body(1, x, size(x))
+		case 2:
+			x := ref()
+			r.putBody(2, x, segment.DigestOf([]byte("no")), []byte("no"))
+		case 3:
+			r.putSettled(1, ref(), Index(rng.IntN(30)))
+		case 4:
+			r.ticked(rng.IntN(3))
+			answer(false)
+		case 5:
+			r.putAbsent(ref())
+		default:
+			if e := entry(); r.ready(e) {
+				var app wal.Append
+				r.give(e, &app)
+				for _, b := range app.Bodies {
+					if !bytes.Equal(b.Payload, fill(b.Ref, size(b.Ref))) {
+						t.Fatalf("gave a wrong body %v", b.Ref)
 					}
 				}
 			}
-		})
+		}
+		r.check()
+	}
+	e := entry()
+	for n := 0; !r.ready(e); n++ {
+		if n > 20 {
+			t.Fatal("an entry whose bodies come never gets ready")
+		}
+		r.ticked(1)
+		answer(true)
 	}
 }
