@@ -396,17 +396,26 @@ func (h *history) crashSome(nd *node) {
 }
 
 // lastWord proposes something that is taken and gets an entry: what is still on its way from before may end a
-// leadership once more.
+// leadership once more, and where the disk of another member refused a write lately a leader may wait for it.
 func (h *history) lastWord() {
-	for range 20 {
-		m := h.leader(h.g).kvs[h.g]
-		tag, err := m.propose(put("last", "word"))
+	var err error
+	for calm, wait := 0, diskRefusedTicks+diskHeardTicks; calm < 20; {
+		lead := h.leader(h.g)
+		m := lead.kvs[h.g]
+		var tag uint64
+		tag, err = m.propose(put("last", "word"))
 		if h.settle(); err == nil && m.answers[tag].outcome.Kind == 0 {
 			return
 		}
+		full := slices.ContainsFunc(h.rest(lead), func(o *node) bool { return lead.host.DiskOf(o.id)&DiskNoRoom != 0 })
+		if wait > 0 && full {
+			wait--
+		} else {
+			calm++
+		}
 		h.tick(1)
 	}
-	h.t.Fatal("no leader takes a proposal")
+	h.t.Fatalf("no leader takes a proposal, the last because of: %v", err)
 }
 
 // heal ends all faults; then the group has to elect, to take a proposal, and to hold everything that it confirmed.
