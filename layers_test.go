@@ -51,7 +51,7 @@ var floors = []floor{
 		"github.com/spf13/cobra github.com/goccy/go-yaml github.com/vbauerster/mpb/v8 golang.org/x/sys/unix", "",
 	},
 	{
-		"bench", "bench broker raftstore wal segment fsync",
+		"bench", "bench broker raftstore wal segment fsync fuzz/powercut",
 		"github.com/HdrHistogram/hdrhistogram-go github.com/spf13/cobra golang.org/x/sys/unix", "",
 	},
 	{"fuzz", "fuzz broker raftstore wal segment fsync", "*", ""},

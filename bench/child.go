@@ -53,6 +53,7 @@ func childCommands() []*cobra.Command {
 	sub("fill", 3, childFill)
 	sub("reopen", 2, childReopen)
 	sub("broker", -2, childBroker)
+	sub("scrubbed", -2, childScrubbed)
 	sub("quic", 1, childQUIC)
 	return []*cobra.Command{child}
 }

@@ -14,7 +14,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(walCommand(), pubCommand())
+	root.AddCommand(walCommand(), pubCommand(), besideCommand())
 	root.AddCommand(childCommands()...)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

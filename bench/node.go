@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"weida/broker"
 	"weida/broker/client"
@@ -84,17 +85,23 @@ func (g *errgroup) Wait() error {
 }
 
 // brokerChild is a node in a process of its own. Told "profile FILE" it begins a CPU profile, told "profiled" it ends
-// that, told "queues N REPLICAS" it makes queues.
+// that, told "queues N REPLICAS" it makes queues, told "groups" it says how its groups are.
 type brokerChild struct {
 	Addr  string `json:"addr"`
 	Admin string `json:"admin"`
+	Data  string `json:"data"`
 
 	node *broker.Node
 	file *os.File
 }
 
 // childBroker opens a node as `serve` does: the n[0]-th of those that listen on the ports n[1:], or one alone.
-func childBroker(dir string, n []int) (any, error) {
+func childBroker(dir string, n []int) (any, error) { return openBroker(dir, n, 0) }
+
+// childScrubbed is childBroker of a node that looks for damage all the time.
+func childScrubbed(dir string, n []int) (any, error) { return openBroker(dir, n, time.Second) }
+
+func openBroker(dir string, n []int, scrub time.Duration) (any, error) {
 	trust, err := trusting(dir, "client", endpoint.RoleClient)
 	if err != nil {
 		return nil, err
@@ -103,13 +110,18 @@ func childBroker(dir string, n []int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.MkdirTemp(dir, "node-")
+	parent, err := dataParent(dir, n[0])
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp(parent, "node-")
 	if err != nil {
 		return nil, err
 	}
 	c := broker.Config{
 		Dir: data, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: id, Trust: trust, Name: nodeKey(n[0]),
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		ScrubEvery: scrub,
+		Log:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	if ports := n[1:]; len(ports) > 1 {
 		for i, port := range ports {
@@ -127,7 +139,7 @@ func childBroker(dir string, n []int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &brokerChild{Addr: node.Addr().String(), Admin: node.AdminAddr().String(), node: node}, nil
+	return &brokerChild{Addr: node.Addr().String(), Admin: node.AdminAddr().String(), Data: data, node: node}, nil
 }
 
 // nodeKey is what the i-th node and its key are called.
@@ -144,6 +156,8 @@ func (b *brokerChild) say(line string) (any, error) {
 			return nil, err
 		}
 		return true, withQueues(b.node, n, replicas)
+	case "groups":
+		return b.node.Local().Groups, nil
 	case "profiled":
 		pprof.StopCPUProfile()
 		return true, b.file.Close()
@@ -163,14 +177,26 @@ type nodeProcess struct {
 	*process            // of the first
 	others   []*process // of the rest
 	dir      string
+	data     []string // directories, by node
 	admins   []string
 	o        client.Options
 }
 
 // startNodes starts as many nodes as queues have replicas, with queues, in a directory of their own below dir.
 func startNodes(dir string, queues, replicas int) (*nodeProcess, error) {
+	return startNodesAs("broker", dir, queues, replicas, nil)
+}
+
+// startNodesAs is startNodes with another kind of child, and with something to be done in the directory before the
+// first of them is started.
+func startNodesAs(child, dir string, queues, replicas int, before func() error) (*nodeProcess, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
+	}
+	if before != nil {
+		if err := before(); err != nil {
+			return nil, err
+		}
 	}
 	id, err := makeKey(dir, "client")
 	if err != nil {
@@ -188,8 +214,8 @@ func startNodes(dir string, queues, replicas int) (*nodeProcess, error) {
 			return nil, errors.Join(err, n.end())
 		}
 		keys[key.Fingerprint()] = endpoint.RoleNode
-		var ready struct{ Addr, Admin string }
-		p, err := startChild(&ready, dir, "broker", append([]int{i}, ports...)...)
+		var ready struct{ Addr, Admin, Data string }
+		p, err := startChild(&ready, dir, child, append([]int{i}, ports...)...)
 		if p != nil && i == 0 {
 			n.process = p
 		} else if p != nil {
@@ -198,7 +224,7 @@ func startNodes(dir string, queues, replicas int) (*nodeProcess, error) {
 		if err != nil {
 			return nil, errors.Join(err, n.end())
 		}
-		n.admins = append(n.admins, ready.Admin)
+		n.admins, n.data = append(n.admins, ready.Admin), append(n.data, ready.Data)
 		n.o.Addrs = append(n.o.Addrs, ready.Addr)
 	}
 	n.o.Identity, n.o.Trust = id, endpoint.NewTrust(keys)
@@ -222,10 +248,17 @@ func freePorts(n int) (ports []int, err error) {
 	return ports, nil
 }
 
+// processes are those of all nodes.
+func (n *nodeProcess) processes() (list []*process) {
+	if n.process != nil {
+		list = append(list, n.process)
+	}
+	return append(list, n.others...)
+}
+
 // pids are those of all nodes.
-func (n *nodeProcess) pids() []int {
-	list := []int{n.pid()}
-	for _, p := range n.others {
+func (n *nodeProcess) pids() (list []int) {
+	for _, p := range n.processes() {
 		list = append(list, p.pid())
 	}
 	return list
@@ -233,7 +266,7 @@ func (n *nodeProcess) pids() []int {
 
 // profile begins a CPU profile of each node, the first's in path and the others' beside it, and returns the files.
 func (n *nodeProcess) profile(path string) (files []string, err error) {
-	for i, p := range append([]*process{n.process}, n.others...) {
+	for i, p := range n.processes() {
 		file := path
 		if i > 0 {
 			file += "." + nodeKey(i)
@@ -250,24 +283,24 @@ func (n *nodeProcess) profile(path string) (files []string, err error) {
 // profiled ends the profiles.
 func (n *nodeProcess) profiled() error {
 	var errs []error
-	for _, p := range append([]*process{n.process}, n.others...) {
+	for _, p := range n.processes() {
 		var ok bool
 		errs = append(errs, p.ask(&ok, "profiled"))
 	}
 	return errors.Join(errs...)
 }
 
-// end kills the nodes and removes what they wrote.
-func (n *nodeProcess) end() error {
+// kills kills the nodes and leaves what they wrote.
+func (n *nodeProcess) kills() error {
 	var errs []error
-	if n.process != nil {
-		errs = append(errs, n.kill())
-	}
-	for _, p := range n.others {
+	for _, p := range n.processes() {
 		errs = append(errs, p.kill())
 	}
-	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
+	return errors.Join(errs...)
 }
+
+// end kills the nodes and removes what they wrote.
+func (n *nodeProcess) end() error { return errors.Join(n.kills(), os.RemoveAll(n.dir)) }
 
 // residentSize is the RSS in bytes of the node that has most.
 func (n *nodeProcess) residentSize() (most int64, err error) {
@@ -285,9 +318,12 @@ func (n *nodeProcess) residentSize() (most int64, err error) {
 const flushRounds = "weida_flush_rounds_total"
 
 // rounds reads how many flush rounds the nodes have done, from their metrics.
-func (n *nodeProcess) rounds() (sum float64, err error) {
+func (n *nodeProcess) rounds() (sum float64, err error) { return n.counted(flushRounds) }
+
+// counted is the sum of one of the nodes' metrics.
+func (n *nodeProcess) counted(name string) (sum float64, err error) {
 	for _, admin := range n.admins {
-		v, err := roundsOf(admin)
+		v, err := metricOf(admin, name)
 		if err != nil {
 			return 0, err
 		}
@@ -296,7 +332,7 @@ func (n *nodeProcess) rounds() (sum float64, err error) {
 	return sum, nil
 }
 
-func roundsOf(admin string) (float64, error) {
+func metricOf(admin, name string) (float64, error) {
 	answer, err := http.Get("http://" + admin + "/metrics")
 	if err != nil {
 		return 0, err
@@ -306,9 +342,9 @@ func roundsOf(admin string) (float64, error) {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(line, flushRounds+" "); ok {
+		if v, ok := strings.CutPrefix(line, name+" "); ok {
 			return strconv.ParseFloat(strings.TrimSpace(v), 64)
 		}
 	}
-	return 0, fmt.Errorf("the node's metrics (%s) lack %s", answer.Status, flushRounds)
+	return 0, fmt.Errorf("the node's metrics (%s) lack %s", answer.Status, name)
 }

@@ -67,20 +67,25 @@ func machineTime() (busy, all time.Duration, err error) {
 }
 
 // residentSize is the RSS of a process in bytes; pid may be "self".
-func residentSize(pid string) (size int64, err error) {
+func residentSize(pid string) (size int64, err error) { return statusSize(pid, "VmRSS:") }
+
+// peakSize is the most RSS in bytes that a process has had.
+func peakSize(pid string) (size int64, err error) { return statusSize(pid, "VmHWM:") }
+
+func statusSize(pid, name string) (size int64, err error) {
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			if _, err := fmt.Sscanf(rest, "%d kB", &size); err != nil {
 				return 0, err
 			}
 			return size * 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("process %s: no VmRSS", pid)
+	return 0, fmt.Errorf("process %s: no %s", pid, name)
 }
 
 // deviceFlushes is how many flushes the device below dir has done for everybody since the machine started; false where

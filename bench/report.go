@@ -28,6 +28,7 @@ type report struct {
 	Memory     *memory     `json:"memory,omitempty"`
 	Reopen     *reopen     `json:"reopen,omitempty"`
 	Publish    []pubCell   `json:"publish,omitempty"`
+	Beside     *beside     `json:"beside,omitempty"`
 	Profile    *profile    `json:"profile,omitempty"`
 	Gates      []gate      `json:"gates,omitempty"`
 }
@@ -86,6 +87,7 @@ func (r *report) writeText(w io.Writer) error {
 	r.roundTable(tw)
 	r.appendTable(tw)
 	r.pubTable(tw)
+	r.besideTable(tw)
 	if err := tw.Flush(); err != nil {
 		return err
 	}

@@ -42,6 +42,8 @@ type device struct {
 	lies   bool          // guarded by mu; flushes do nothing
 	slow   time.Duration // guarded by mu; how much longer writes and flushes take
 	stall  chan struct{} // guarded by mu; nil, or closed when the device goes on
+	hold   []byte        // guarded by mu; what is in writes that wait for held
+	held   chan struct{} // guarded by mu; nil, or closed when they go on
 	stats  Stats         // guarded by mu
 	broken error         // guarded by mu; the image could not be written, which no test ordered
 }
@@ -91,8 +93,26 @@ func (v *device) read(life uint64, b []byte, off int64) error {
 	return v.mark(v.cache.read(b, off))
 }
 
+// holdBack waits while writes like this one are held.
+func (v *device) holdBack(data []byte) {
+	v.mu.Lock()
+	held, dead := v.held, v.dead
+	if held != nil && !bytes.Contains(data, v.hold) {
+		held = nil
+	}
+	v.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-dead:
+	}
+}
+
 // write takes a copy of data.
 func (v *device) write(life uint64, data []byte, off int64) error {
+	v.holdBack(data)
 	if err := v.wait(life, false); err != nil {
 		return err
 	}
@@ -167,7 +187,7 @@ func (v *device) cut(k Keep) Loss {
 	defer v.mu.Unlock()
 	v.life++
 	close(v.dead)
-	v.dead, v.stall = make(chan struct{}), nil
+	v.dead, v.stall, v.held = make(chan struct{}), nil, nil
 	l, err := v.cache.cut(k, v.rng)
 	_ = v.mark(err) // Remount and Close tell it
 	return l
@@ -192,5 +212,9 @@ func (v *device) heal() {
 	if v.stall != nil {
 		close(v.stall)
 		v.stall = nil
+	}
+	if v.held != nil {
+		close(v.held)
+		v.held = nil
 	}
 }

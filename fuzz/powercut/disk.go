@@ -183,6 +183,17 @@ func (d *Disk) Stall() {
 	})
 }
 
+// HoldWrites lets no write end that has pattern in its bytes, until Heal or a cut; all others go on. A second call
+// holds by its own pattern what comes from then on.
+func (d *Disk) HoldWrites(pattern []byte) {
+	d.v.order(func() {
+		d.v.hold = pattern
+		if d.v.held == nil {
+			d.v.held = make(chan struct{})
+		}
+	})
+}
+
 // Heal ends every fault. What the file system made of it stays until Remount.
 func (d *Disk) Heal() { d.v.order(d.v.heal) }
 

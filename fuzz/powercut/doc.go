@@ -18,8 +18,9 @@
 //
 // It promises: what was flushed before the cut is in the image; nothing that came after it is; while no fault is
 // ordered, the device does what it is told. The cache has a bound; beyond it the oldest writes go to the image without
-// a flush, as a disk's do. Faults on order: writes that fail, all or by what they contain; flushes that fail or are not
-// carried out; a slow or a stalled device; a file system that is full. Heal ends all of them.
+// a flush, as a disk's do. Faults on order: writes that fail, all or by what they contain; writes that do not end, by
+// what they contain; flushes that fail or are not carried out; a slow or a stalled device; a file system that is full.
+// Heal ends all of them.
 //
 // New, Remount and Close belong to one goroutine; everything else may be called from any. A Disk lives until Close,
 // which leaves no mount and no device behind, whatever still holds them; what a killed process left is taken away by

@@ -19,6 +19,9 @@ const (
 // requestMax bounds a request of the loop device, in bytes. FUSE takes twice as much in one.
 const requestMax = 128 << 10
 
+// requestsMax is how many requests may be under way at a time: as many as the loop device sends.
+const requestsMax = 128
+
 // fuseFile shows a device to the kernel as a file system that has one file. Whoever opens the file gets the present
 // life of the device: a loop device of an earlier life, which some mount of another namespace may still hold, is dead.
 type fuseFile struct {
@@ -43,6 +46,8 @@ func serve(dir, source string, v *device) (*fuseFile, error) {
 	f := &fuseFile{RawFileSystem: fuse.NewDefaultRawFileSystem(), v: v}
 	f.server, err = fuse.NewServer(f, fmt.Sprintf("/dev/fd/%d", fd), &fuse.MountOptions{
 		FsName: source, Name: "powercut", DisableXAttrs: true, MaxWrite: 2 * requestMax,
+		// A request that a fault holds must not keep the loop device from sending the next.
+		ExtraCapabilities: fuse.CAP_ASYNC_DIO, MaxBackground: requestsMax,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("powercut: serve %s: %w", dir, err), unmount(dir), unix.Close(fd))
