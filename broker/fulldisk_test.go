@@ -3,6 +3,7 @@ package broker_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -288,6 +289,46 @@ func TestTooFewDisksHaveRoom(t *testing.T) {
 		return len(w.kept) > n
 	})
 	d.full()
+	w.check("q")
+}
+
+// What the leader wrote before it knew that the two others have no room is answered in bounded time: it is not known
+// whether it will be committed, and why. With room it is there, once, whoever sends it again.
+func TestWrittenBeforeTheOthersWereFull(t *testing.T) {
+	t.Parallel()
+	d := newDisks(t)
+	d.make("q", control.QueueSpec{Replicas: 3})
+	w := d.writer("q", wire.Replicated(2, wire.Flushed))
+	w.put(3)
+	lead := d.home("q")
+	group := fmt.Sprint(d.any().Registry().Queues[0].Metadata.UID)
+	for i, f := range d.files {
+		if segments := filepath.Join(d.configs[i].Dir, "groups", group, "*.seg"); i != lead {
+			f.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: segments}, 1, -1, fsync.ErrDiskFull)
+		}
+	}
+	m := client.Message{Bytes: []byte("waits")}
+	res, err := w.p.Publish(d.ctx, m)
+	var why *wire.Error
+	if err != nil || res.Outcome != client.Indeterminate || !errors.As(res.Err, &why) || why.Code != wire.Uncommitted {
+		t.Fatalf("%v, %v with %v", err, res, why)
+	}
+	if !strings.Contains(why.Detail, "2 of 3 voters have no room") {
+		t.Errorf("it says no more than %q", why.Detail)
+	}
+	for _, f := range d.files {
+		f.Heal()
+	}
+	m.Seq = res.Seq
+	d.until("it is taken where all have room", func() bool {
+		res, err = w.p.Publish(d.ctx, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Outcome == client.OK
+	})
+	w.kept = append(w.kept, "waits")
+	w.put(1)
 	w.check("q")
 }
 

@@ -262,6 +262,16 @@ func (q *nodeQueue) giveUp() {
 	q.settles = nil
 }
 
+// Overdue implements raftstore.Waiter.
+func (q *nodeQueue) Overdue(last raftstore.Index, why error) {
+	for _, p := range q.placed {
+		if p.index > q.committed && p.index <= last {
+			p.overdue(why)
+		}
+	}
+	q.wakeRoom()
+}
+
 // Bodies implements raftstore.Holder.
 func (q *nodeQueue) Bodies(yield func(raftstore.BodyRef) bool) {
 	q.state.Bodies(func(r queue.Ref) bool {

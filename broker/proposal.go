@@ -115,6 +115,7 @@ func (p *proposal) refuse() {
 	for i := range p.messages {
 		m := &p.messages[i]
 		switch {
+		case m.done: // it waited too long for its commit
 		case m.want.Replicas == 0:
 			m.done = true
 		case m.code != wire.OK:
@@ -216,11 +217,36 @@ func (p *proposal) abandon(why error) {
 		return
 	}
 	for i := range p.messages {
-		if m := &p.messages[i]; m.want.Replicas > 0 {
+		if m := &p.messages[i]; m.want.Replicas > 0 && !m.done {
 			p.to.indeterminate(*m, lostLead(why))
 		}
 	}
 	p.to.wake()
+}
+
+// overdue answers whoever waits for the commit of an entry for which too few have room. It stays placed: it may be
+// committed yet.
+func (p *proposal) overdue(why error) {
+	if p.unknown != nil {
+		p.unknown(why)
+		p.unknown, p.reply = nil, nil
+	}
+	if p.to == nil {
+		return
+	}
+	for i := range p.messages {
+		if m := &p.messages[i]; m.want.Replicas > 0 && !m.done {
+			m.done = true
+			p.to.indeterminate(*m, uncommitted(why))
+		}
+	}
+	p.to.wake()
+}
+
+// uncommitted is what is told of an entry that too few have room for.
+func uncommitted(why error) *wire.Error {
+	return &wire.Error{Code: wire.Uncommitted, Detail: clip(fmt.Sprintf("%v passed: %v",
+		raftstore.OverdueTicks*tickTime, why))}
 }
 
 // conclude ends a proposal that is committed where no more evidence will be seen: the leader is another one.

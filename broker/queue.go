@@ -211,8 +211,11 @@ func (q *nodeQueue) ask(ctx context.Context, c queue.Command) (queue.Effect, *wi
 		reply: func(e queue.Effect) { answered <- answer{effect: e} },
 		unknown: func(err error) {
 			told := &wire.Error{Code: wire.StoreFailed, Detail: clip(err.Error())}
-			if notLeading(err) {
+			switch {
+			case notLeading(err):
 				told = lostLead(err)
+			case errors.Is(err, raftstore.ErrDiskFull):
+				told = uncommitted(err)
 			}
 			answered <- answer{err: told}
 		},

@@ -37,6 +37,7 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 		w.push.abort()
 		return n, storeError(err)
 	}
+	w.group.host.disk.spend(int64(n))
 	w.push.write(p)
 	return n, nil
 }

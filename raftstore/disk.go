@@ -73,6 +73,7 @@ type disk struct {
 	state atomic.Uint32 // DiskState
 	late  atomic.Bool   // somebody waits for a flush for long, as of this tick
 	looks pool          // of one worker: a disk that does not answer holds up nobody else
+	spent spending
 
 	mu sync.Mutex
 	// guarded by mu
@@ -80,6 +81,7 @@ type disk struct {
 	looking bool
 	space   fsync.Space
 	low     bool
+	guessed bool  // low follows from what was written since the last look
 	refused int64 // tick until which it counts as full for a write that it refused
 	level   int   // of lateness
 	slow    bool
@@ -150,21 +152,24 @@ func (d *disk) judgeLateLocked(late bool) {
 
 // look looks how much room there is; a worker runs it.
 func (d *disk) look() {
+	before := d.spent.left.Load()
 	s, err := d.host.o.Store.Space()
 	defer d.host.sayDisk(false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.looking = false
 	if err != nil {
-		return // the next write will say what is wrong
+		d.spent.early.Store(before) // the next write will say what is wrong
+		return
 	}
 	d.space = s
 	reserve := reserveOf(s)
-	if d.low { // a little more, so that it does not waver
+	d.spent.looked(before, s.Free-reserve, s.Total > 0 && !off.reserve)
+	if d.low && !d.guessed { // a little more, so that it does not waver
 		reserve += reserve / 4
 	}
 	was := d.low
-	d.low = s.Total > 0 && s.Free < reserve && !off.reserve
+	d.low, d.guessed = s.Total > 0 && s.Free < reserve && !off.reserve, false
 	if !d.changeLocked() && d.low != was { // no news to others, but who leads here takes messages again, or none
 		d.host.tellNews(d.host.o.Node)
 	}
@@ -186,6 +191,17 @@ func (d *disk) took() {
 	defer d.mu.Unlock()
 	d.refused = 0
 	d.changeLocked()
+}
+
+// isOut says whether the disk refused a write lately: not even what is kept from messages is left, or a quota is
+// reached, which no look shows.
+func (d *disk) isOut() bool {
+	if DiskState(d.state.Load())&DiskNoRoom == 0 {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now < d.refused
 }
 
 // isLow says whether what is left is kept from messages.

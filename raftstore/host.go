@@ -40,6 +40,7 @@ func NewHost(o HostOptions) *Host {
 	h := &Host{o: o.withDefaults(), groups: make(map[GroupID]member), stop: make(chan struct{})}
 	h.pool.limit, h.disk.looks.limit, h.disk.host = h.o.JobWorkers, 1, h
 	h.far.init(&h.o)
+	h.far.dock.written = h.disk.spend
 	h.scrub.init(h)
 	for i := range h.o.Shards {
 		h.shards = append(h.shards, newShard(h, i))

@@ -26,6 +26,14 @@ type Halter interface {
 	Halted(err error)
 }
 
+// Waiter is implemented by machines that want to hear of entries which wait too long for room on other disks.
+type Waiter interface {
+	// Overdue is called on the shard of a leader, again and again while it lasts: what was Appended up to last and is
+	// not committed has waited for OverdueTicks, and the leader takes no messages for the reason given. It may be
+	// committed yet, and is then applied as always. why wraps ErrDiskFull.
+	Overdue(last Index, why error)
+}
+
 // BodySource is implemented by the Source of machines that hold bodies: a replica that is brought up by a
 // snapshot gets these besides.
 type BodySource interface {

@@ -25,6 +25,9 @@ var off struct {
 	ailing           bool // and so does one whose disk has no room or is slow
 	wander           bool // the leadership goes to no node whose disk does worse
 	crowded          bool // a leader takes no messages that too few voters have room for
+	stays            bool // a full leader stays where the next one could take messages no more than it can
+	overdue          bool // who waits for what too few have room for is told
+	spend            bool // what is written between two looks at the disk counts
 	reserve          bool // some room is kept from messages
 	goodbye          bool // a leader that falls silent says so
 	commitOnly       bool // appends that carry a commit index and nothing else are not sent

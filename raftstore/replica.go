@@ -66,6 +66,7 @@ type replica struct {
 	mute     bool  // answers to heartbeats are not sent
 	campaign int   // ticks until an election is called for; 0: none is
 	yielded  int64 // tick at which it last began to hand over for its disk; 0: never
+	late     overdue
 
 	snapConf *config // of the snapshot that is being written
 }

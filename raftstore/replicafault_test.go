@@ -39,6 +39,9 @@ func TestRulesCarryWeight(t *testing.T) {
 		{"ailing", "TestSlowLeaderHandsOver"},
 		{"wander", "TestFullLeaderHandsOver"},
 		{"crowded", "TestTwoFull"},
+		{"stays", "TestFullLeaderStaysWhereNobodyCouldTakeMore"},
+		{"overdue", "TestWrittenBeforeTwoWereFull"},
+		{"spend", "TestBurstLeavesTheReserve"},
 		{"reserve", "TestAllFull"},
 		{"caughtUp", "TestCaughtUpUnderLoad"},
 		{"decided", "TestNoOldConfiguration"},
@@ -58,6 +61,9 @@ func TestRulesCarryWeight(t *testing.T) {
 			cmd := exec.Command(exe, "-test.run=^"+c.test+"$", "-test.count=1")
 			cmd.Env = append(os.Environ(), "WEIDA_OFF="+c.rule)
 			out, err := cmd.CombinedOutput()
+			if strings.Contains(string(out), "no rule is called") {
+				t.Fatalf("%s", out)
+			}
 			if err == nil {
 				t.Errorf("without the rule %s passes:\n%s", c.test, out)
 			} else if !strings.Contains(string(out), "FAIL") && !strings.Contains(string(out), "panic") {

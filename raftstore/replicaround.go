@@ -61,6 +61,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	r.yield()
 	r.ready()
 	r.crowd()
+	r.impatience()
 	r.takeAsked()
 	r.takeConfirms()
 	r.leaveJoint()

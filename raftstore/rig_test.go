@@ -159,6 +159,8 @@ type kv struct {
 	term    Term
 	lastI   Index
 	halted  error
+	overdue Index // told of last, with why
+	why     error
 	nextTag uint64
 	onApply func(Index, []Item)
 	onMoved func(Marks)
@@ -184,6 +186,8 @@ func newKV(t testing.TB, name string) *kv {
 
 func (m *kv) Attach(g Group)   { m.group = g }
 func (m *kv) Halted(err error) { m.halted = err }
+
+func (m *kv) Overdue(last Index, why error) { m.overdue, m.why = last, why }
 
 func (m *kv) Appended(tag uint64, t Term, i Index) {
 	m.answered(tag, answer{term: t, index: i})

@@ -77,6 +77,7 @@ func (o *owner) writeOne(p *plan) (size int, ok bool) {
 
 // accept answers the n oldest pending proposals: they are entry (term, index), written.
 func (o *owner) accept(p *plan, index Index, n, size int) {
+	o.host.disk.spend(int64(size))
 	o.fullOver()
 	o.marks.Written, o.marks.Committed = index, index
 	o.entries = append(o.entries, roundData{index: index, data: p.app.Entries[0].Data})

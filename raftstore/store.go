@@ -119,6 +119,7 @@ func (r *replica) write(h *heldAppend) bool {
 // wroteBatch takes note of what stands in the log now.
 func (r *replica) wroteBatch(b *batch) {
 	r.appends = true
+	r.host.disk.spend(b.app.Size())
 	r.fullOver()
 	if t := b.app.Truncate; t != 0 {
 		r.truncated(t)

@@ -52,6 +52,7 @@ const (
 	LedElsewhere     Code = 2009
 	LeaderChanged    Code = 2010
 	ForwardBroken    Code = 2011
+	Uncommitted      Code = 2012
 	StaleSettle      Code = 3001
 	Superseded       Code = 3002
 	BodyDamaged      Code = 3003
@@ -217,6 +218,12 @@ var Codes = []Info{
 		ForwardBroken, "forward_broken", "The node that forwards the stream lost its way to the queue's leader.",
 		"What has no answer may or may not have been done.",
 		"Open the stream again; the client library does so. Without a producer id a second copy is possible.", RetryLater,
+	},
+	{
+		Uncommitted, "uncommitted", "Too few of the queue's replicas have room on their disks for what its leader wrote.",
+		"It is on the leader's disk and not committed: it is done when there is room, or lost if the leader is.",
+		"Free space on the nodes that `weida status` names as full. Sent again with its producer id and sequence, a " +
+			"message has no second copy; without an id expect one.", RetryLater,
 	},
 	{
 		StaleSettle, "stale_settle", "The delivery named is not the one that is open.",

@@ -42,6 +42,13 @@ func (f *FS) ShortWrite(m Match, nth, n int, err error) {
 	f.addRule(&rule{Match: m, nth: nth, count: 1, err: err, short: n})
 }
 
+// Heal ends what Fail and ShortWrite have begun.
+func (f *FS) Heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = nil
+}
+
 // SetFull makes the disk full, or gives it room again: while it is full every Create and Allocate fails with
 // fsync.ErrDiskFull, and Space says that nothing is free. What was allocated before can be written.
 func (f *FS) SetFull(full bool) {
