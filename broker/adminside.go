@@ -51,7 +51,12 @@ func (n *Node) closeAdmin() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
-	err := errors.Join(n.admin.Shutdown(ctx), n.admin.Close())
+	err := n.admin.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) { // as with the sessions of clients
+		n.c.Log.Warn("requests of the admin side did not end in time; what they asked for is indeterminate to them")
+		err = nil
+	}
+	err = errors.Join(err, n.admin.Close())
 	n.adminServed.Wait()
 	return err
 }

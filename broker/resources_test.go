@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -176,6 +179,33 @@ func TestManyQueues(t *testing.T) {
 	}
 	if left := r.node.registry.queues(); len(left) != 2 {
 		t.Errorf("%d queues are left", len(left))
+	}
+}
+
+// A request of the admin side that does not end keeps no node from an orderly stop, which says what became of it.
+func TestStopBesideARequest(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	r := newRig(t, func(c *Config) {
+		c.Admin = "127.0.0.1:0"
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	conn, err := net.Dial("tcp", r.node.AdminAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// Half of a body: the server waits for the other half longer than a stop lasts.
+	if _, err := io.WriteString(conn, "PUT /v1/queues/demo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"+
+		"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // it is being served
+		t.Fatal(err)
+	}
+	r.close()
+	if !strings.Contains(log.String(), "did not end in time") {
+		t.Errorf("logged: %q", log.String())
 	}
 }
 

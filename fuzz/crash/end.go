@@ -227,8 +227,11 @@ func (e *ending) audit(ctx context.Context) error {
 		list = append(list, stored(d, history.DigestOf(body)))
 	}
 	q, err := (&governor{r: e.r, rng: e.rng}).look(ctx, e.q.slot.name)
-	if err != nil || q == nil || q.Live == nil {
-		return fmt.Errorf("it was drained, and nobody serves it: %w", err)
+	switch {
+	case err != nil:
+		return fmt.Errorf("it was drained, and nobody tells of it: %w", err)
+	case q == nil || q.Live == nil:
+		return errors.New("it was drained, and nobody serves it")
 	}
 	e.r.history.audit(e.q, list, q.Live)
 	return nil
