@@ -1,6 +1,7 @@
 package faultfs
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"syscall"
@@ -31,7 +32,7 @@ const (
 )
 
 // Fail makes the nth matching call from now on (from 1), and the count-1 after it, fail with err
-// and without effect; count < 0 means for ever.
+// and without effect; count < 0 means for ever. With ErrDied the process dies in the place of the call.
 func (f *FS) Fail(m Match, nth, count int, err error) {
 	f.addRule(&rule{Match: m, nth: nth, count: count, err: err, short: -1})
 }
@@ -214,6 +215,7 @@ func (f *FS) judge(c Call) verdict {
 		}
 		r.seen++
 		if r.seen >= r.nth && (r.count < 0 || r.seen < r.nth+r.count) {
+			f.dead = f.dead || errors.Is(r.err, ErrDied)
 			return verdict{err: r.err, short: r.short}
 		}
 	}

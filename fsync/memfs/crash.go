@@ -9,7 +9,7 @@ import (
 // Keep says what survives a power cut of all that was not flushed.
 type Keep uint8
 
-// The three outcomes.
+// The outcomes.
 const (
 	// KeepNone: nothing; the disk is exactly what was flushed.
 	KeepNone Keep = iota
@@ -18,6 +18,8 @@ const (
 	KeepRandom
 	// KeepAll: everything except sectors whose write-back failed.
 	KeepAll
+	// KeepAstray: as KeepRandom, and some of the sectors that were under way stand where others of them belong, or twice.
+	KeepAstray
 )
 
 // Kill ends the process: handles and locks are gone, everything written stays, flushed or not.
@@ -59,15 +61,22 @@ func (m *FS) BootID() [16]byte {
 
 // PowerCut ends the machine and starts it again: handles and locks are gone, and what was volatile is
 // durable or lost, as keep says. The result depends only on the state and on rng, which only
-// KeepRandom uses.
+// KeepRandom and KeepAstray use.
 func (m *FS) PowerCut(keep Keep, rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := cut{keep: keep, rng: rng, seen: map[*inode]bool{}}
-	if keep == KeepRandom {
+	if keep == KeepRandom || keep == KeepAstray {
 		c.bias = rng.IntN(3)
 	}
+	if keep == KeepAstray {
+		c.strays = &strays{seen: map[*inode]bool{}}
+		c.strays.gather(m.root)
+	}
 	c.decide(m.root)
+	if c.strays != nil {
+		m.astray += c.strays.hits
+	}
 	m.life++
 	m.boots++
 	m.err = errseq{}
@@ -95,8 +104,9 @@ type cut struct {
 	keep Keep
 	rng  *rand.Rand
 	// bias of a random cut: 0 even, 1 little survives, 2 most survives.
-	bias int
-	seen map[*inode]bool
+	bias   int
+	seen   map[*inode]bool
+	strays *strays // of KeepAstray
 }
 
 // pick chooses one of n versions; 0 is the durable one, n-1 the newest.
@@ -106,7 +116,7 @@ func (c *cut) pick(n int) int {
 		return 0
 	case KeepAll:
 		return n - 1
-	case KeepRandom:
+	case KeepRandom, KeepAstray:
 	}
 	if c.bias > 0 && c.rng.IntN(8) > 0 {
 		return (c.bias - 1) * (n - 1)
@@ -166,9 +176,10 @@ func (c *cut) block(n *inode, i int) {
 		if s.dirty&(1<<k) == 0 {
 			continue
 		}
+		other, astray := c.stray(was, k)
 		versions := n.old[int64(i)*sectors+int64(k)]
 		v := c.pick(len(versions) + 2)
-		if v == 0 {
+		if v == 0 && !astray {
 			continue
 		}
 		if picked == nil {
@@ -177,9 +188,12 @@ func (c *cut) block(n *inode, i int) {
 				picked.data = was.data
 			}
 		}
-		if v <= len(versions) {
+		switch {
+		case astray:
+			putSector(picked, k, other)
+		case v <= len(versions):
 			putSector(picked, k, versions[v-1][:])
-		} else {
+		default:
 			putSector(picked, k, sectorOf(n.cur[i], k))
 		}
 	}

@@ -28,6 +28,7 @@ type FS struct {
 	err       errseq // of SyncFS
 	capacity  int64  // bytes, 0 = unlimited
 	used      int64
+	astray    int // see Astray
 }
 
 var _ fsync.FS = (*FS)(nil)

@@ -58,7 +58,10 @@ type entryID struct {
 }
 
 // try is what became of a message so far.
-type try struct{ sent, refused int }
+type try struct {
+	sent, refused int
+	overtaken     bool // its body came slowly, on a stream of its own
+}
 
 // stored is a message in the log.
 type stored struct {
@@ -108,6 +111,9 @@ func (k *checker) made(m *message) {
 
 // sent notes an attempt.
 func (k *checker) sent(m *message) { k.ledger(m.group).tries[m.key()].sent++ }
+
+// overtaken notes that what was sent after a message may come before it.
+func (k *checker) overtaken(m *message) { k.ledger(m.group).tries[m.key()].overtaken = true }
 
 // refused notes that an attempt was definitely not stored.
 func (k *checker) refused(m *message) { k.ledger(m.group).tries[m.key()].refused++ }

@@ -17,6 +17,7 @@ type options struct {
 	nodes         int    // 0: 3 or 5, as the seed says
 	faultTime     micros // 0: as the seed says
 	snapshotBytes int64
+	transfer      int64  // bytes of snapshots and fetched bodies that a node sends a tick
 	pace          micros // between messages of a producer
 	big           int    // of a thousand messages so many are large
 	fat           bool   // messages are so long that segments are rolled
@@ -32,6 +33,12 @@ type mutations struct {
 	ignoreFlush bool // flushes of segments do nothing
 	ignoreDirs  bool // flushes of directories do nothing
 	staleFrames bool // what an earlier incarnation sent arrives
+	drop        bool // some messages are acknowledged and not proposed
+	swap        bool // some deliveries have each other's offset
+	twice       bool // retries are stored as new
+	flip        bool // some bodies change
+	early       bool // some deliveries are of a message that comes later
+	again       bool // some settles are confirmed and do nothing
 }
 
 // errInjected is the error of a call that was made to fail.
@@ -189,10 +196,10 @@ func (c *cluster) heal() {
 	c.note("healed")
 	c.calm, c.draining = true, true
 	c.net.heal()
-	c.net.loss, c.net.double, c.net.late, c.net.streamCuts, c.net.spoiled = 0, 0, 0, 0, 0
+	c.net.loss, c.net.double, c.net.late, c.net.streamCuts, c.net.spoiled, c.net.stalls = 0, 0, 0, 0, 0, 0
 	for _, n := range c.nodes {
 		n.disk.SetCapacity(0)
-		n.speed, n.flushTakes = 1, 2*millisecond
+		n.speed, n.flushTakes = 1, quickFlush
 		if n.up {
 			n.fs.DieBefore(0) // what is dead already is noticed at the next step
 			n.wake()
@@ -283,7 +290,7 @@ func (k *checker) order(g *group, l *ledger) {
 	list := map[reign][]ack{}
 	for _, a := range l.acks {
 		s := l.stored[a.offset]
-		if s != nil && a.m.producer != "" && l.tries[a.m.key()].sent == 1 {
+		if t := l.tries[a.m.key()]; s != nil && a.m.producer != "" && t.sent == 1 && !t.overtaken {
 			at := reign{a.m.producer, s.term}
 			list[at] = append(list[at], a)
 		}

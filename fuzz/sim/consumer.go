@@ -121,7 +121,7 @@ func (c *consumer) deliver(d *desk, e queue.Effect) {
 		}
 		return
 	}
-	c.check.delivered(d, c, e, b)
+	c.check.delivered(d, c, d.distort(e, b), b)
 	c.stats.deliveries++
 	if c.desk != d || c.session != e.Session {
 		// It is attached, and does not know it yet: what comes first waits.

@@ -171,6 +171,7 @@ func (d *desk) Apply(t raftstore.Term, i raftstore.Index, items []raftstore.Item
 				c.Large = &queue.Large{Length: it.Body.Length, Digest: it.Body.Digest}
 			}
 		}
+		d.mutate(&c)
 		d.effects = d.state.Apply(c, d.effects[:0])
 		d.check.effects(d, i, &c, &it, d.effects)
 		if k < len(mine) {

@@ -9,16 +9,19 @@
 //
 //	go run ./fuzz/sim --seeds 2000          many seeds, a progress line, a table at the end
 //	go run ./fuzz/sim --seed 17 --verbose   one seed again, with its transcript
+//	go run ./fuzz/sim --mutations all       leaves out each rule in turn: how many seeds until it is noticed, and by what
 //
 // # The fault model
 //
 // Any of these may happen at any time, to any number of nodes at once, while the faults last:
 //
 //   - kill -9, also in the middle of a file system call: everything written stays.
-//   - power cut: of what was not flushed nothing, all, or any subset of sectors, sizes and names stays.
+//   - power cut: of what was not flushed nothing, all, or any subset of sectors, sizes and names stays, some of the
+//     sectors where others belong.
 //   - a full disk; a flush that fails once; a disk whose flushes are a thousand times slower.
 //   - packets lost, delayed, doubled and reordered; connections cut one way or both; partitions, a bridge, a leader
-//     alone with its clients; a transfer cut at any byte; a payload with another body than its commit record names.
+//     alone with its clients; a transfer cut at any byte; a payload with another body than its commit record names;
+//     a producer that sends half of a large body and then nothing.
 //   - a node that stands still and goes on; clocks that run at half and at twice the speed, or jump.
 //   - producers and consumers that vanish; membership that changes from one to three and back, and by swaps; leadership
 //     that is moved.
@@ -40,5 +43,6 @@
 // # On failure
 //
 // The seed, the last lines of the transcript, and the command that repeats the run. Rules of the store can be switched
-// off (mutation_test.go, stories_test.go): each has to be missed.
+// off, and the world can lie (mutation.go, stories_test.go): each has to be noticed. Each kind of fault is counted when
+// it happens (matrix.go), and has to happen.
 package main

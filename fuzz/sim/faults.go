@@ -17,9 +17,9 @@ type fault struct {
 // faults are all kinds. A run has some of them.
 var faults = []fault{
 	{"kill", func(c *cluster) { c.withDown(c.someUp(), (*node).killed) }},
-	{"power", func(c *cluster) { c.withDown(c.someUp(), (*node).powerless) }},
+	{"power", (*cluster).cutPower},
 	{"blackout", (*cluster).blackout},
-	{"call", (*cluster).dieInCall},
+	{"call", (*cluster).killInCall},
 	{"oneway", (*cluster).cutOneWay},
 	{"partition", (*cluster).partition},
 	{"bridge", (*cluster).bridge},
@@ -66,8 +66,13 @@ func (c *cluster) withDown(n *node, how func(*node)) {
 
 func (n *node) killed() { n.kill("kill -9") }
 
-func (n *node) powerless() {
-	n.cutPower(pick(n.loop, []memfs.Keep{memfs.KeepNone, memfs.KeepRandom, memfs.KeepAll}))
+func (n *node) powerless() { n.cutPower(n.keeps()) }
+
+func (n *node) powerlessAstray() { n.cutPower(memfs.KeepAstray) }
+
+// keeps draws what a power cut leaves.
+func (n *node) keeps() memfs.Keep {
+	return pick(n.loop, []memfs.Keep{memfs.KeepNone, memfs.KeepRandom, memfs.KeepAll, memfs.KeepAstray})
 }
 
 // blackout cuts the power of all nodes at once.
@@ -82,12 +87,43 @@ func (c *cluster) blackout() {
 	}
 }
 
-// dieInCall lets a process die in one of its next calls of the file system.
-func (c *cluster) dieInCall() {
+// cutPower ends a machine: now; in one of its next calls of the file system, or in the place of the next flush of a
+// directory, when there is a name under way; or after a while in which its disk was slow, when there is much.
+func (c *cluster) cutPower() {
+	n := c.someUp()
+	switch c.rng.IntN(4) {
+	case 0:
+		c.withDown(n, (*node).powerless)
+	case 1:
+		c.dieInCall((*node).powerless)
+	case 2:
+		if n != nil {
+			c.note("%v is to lose power when it flushes a directory", n)
+			n.dies = (*node).powerless
+			n.fs.Fail(faultfs.Match{Op: faultfs.OpSyncDir}, 1, 1, faultfs.ErrDied)
+		}
+	default:
+		if n != nil {
+			n.flushTakes = c.between(200*millisecond, 2*second)
+			c.after(c.between(10*millisecond, second), func() {
+				n.flushTakes = quickFlush
+				if n.up {
+					c.withDown(n, (*node).powerlessAstray)
+				}
+			})
+		}
+	}
+}
+
+// killInCall ends a process in one of its next calls of the file system.
+func (c *cluster) killInCall() { c.dieInCall((*node).killed) }
+
+func (c *cluster) dieInCall(how func(*node)) {
 	n := c.someUp()
 	if n == nil {
 		return
 	}
+	n.dies = how
 	at := n.fs.Ops() + 1 + c.rng.IntN(40)
 	switch c.rng.IntN(3) {
 	case 0:
@@ -218,7 +254,7 @@ func (c *cluster) slowDisk() {
 	c.stats.fault("slow disk")
 	n.flushTakes = c.between(50*millisecond, 2*second)
 	c.note("%v flushes take %v s", n, n.flushTakes)
-	c.after(c.between(second, 6*second), func() { n.flushTakes = 2 * millisecond })
+	c.after(c.between(second, 6*second), func() { n.flushTakes = quickFlush })
 }
 
 func (c *cluster) pause() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,7 @@ func command(args []string, out io.Writer) error {
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	seeds := f.Int("seeds", 20, "how many seeds to run")
 	seed := f.Uint64("seed", 0, "the first one; 0: a random one, printed")
+	broken := f.String("mutations", "", "leave out each rule in turn, or those that are named with commas; \"all\" for all")
 	verbose := f.Bool("verbose", false, "print the transcript of each run")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -32,6 +34,9 @@ func command(args []string, out io.Writer) error {
 		first = rand.Uint64() >> 20
 	} else if !named {
 		*seeds = 1
+	}
+	if *broken != "" {
+		return runMutations(max(*seed, 1), *seeds, strings.TrimPrefix(*broken, "all"), out)
 	}
 	return runMany(first, *seeds, *verbose, out)
 }
@@ -56,5 +61,5 @@ func runMany(first uint64, n int, verbose bool, out io.Writer) error {
 		}
 	}
 	total.table(out, n, time.Since(began))
-	return nil
+	return total.complete(out, first, n)
 }

@@ -63,6 +63,9 @@ func (c *cluster) wish(g *group, d *desk, rep *raftstore.Replication) {
 	}
 	g.patience = 80
 	c.stats.fault("membership")
+	if len(c.net.cut) > 0 {
+		c.stats.fault("membership in a cut")
+	}
 	c.note("g%d: members are to be %v", g.id, g.goal)
 }
 

@@ -101,16 +101,20 @@ func (d *desk) publish(m *message, cmd queue.Command, w want, reply func(result)
 		reply(result{kind: refused, lead: d.lead})
 		return
 	}
-	it := raftstore.Item{Command: cmd.Append(nil), HasBody: true}
 	if len(m.body) > segment.InlineMax {
-		large, err := d.writeLarge(m.body)
-		if err != nil {
-			reply(result{kind: refused, lead: d.lead, why: err})
-			return
-		}
-		it.Large = large
-	} else {
-		it.Inline = bytes.Clone(m.body)
+		d.upload(m, cmd, w, reply)
+		return
+	}
+	d.offer(m, raftstore.Item{Command: cmd.Append(nil), HasBody: true, Inline: bytes.Clone(m.body)}, w, reply)
+}
+
+// offer proposes a message.
+func (d *desk) offer(m *message, it raftstore.Item, w want, reply func(result)) {
+	if d.o.mutate.drop && w.kind == wantStored && d.chance(30) {
+		next := d.state.Counts().In
+		reply(result{kind: done, effect: queue.Effect{Kind: queue.Published, Offset: next, Term: uint64(d.term)},
+			proof: evidence{n: 1, flushed: true, index: d.marks.Applied + 1, term: d.term}})
+		return
 	}
 	a := &ask{what: m.String(), want: w, body: m, reply: reply}
 	if w.kind == wantAccepted {
@@ -126,24 +130,4 @@ func (d *desk) publish(m *message, cmd queue.Command, w want, reply func(result)
 	if w.kind == wantAccepted {
 		reply(result{kind: accepted})
 	}
-}
-
-// writeLarge streams a body into a file of its own.
-func (d *desk) writeLarge(b []byte) (raftstore.BodyWriter, error) {
-	w, err := d.group.NewBody(int64(len(b)))
-	if err != nil {
-		return nil, err
-	}
-	const chunk = 40_000
-	for at := 0; at < len(b) && err == nil; at += chunk {
-		_, err = w.Write(b[at:min(at+chunk, len(b))])
-	}
-	if err == nil {
-		err = w.Finish(segment.DigestOf(b))
-	}
-	if err != nil {
-		w.Abort()
-		return nil, err
-	}
-	return w, nil
 }

@@ -1,55 +1,51 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-
-	"weida/raftstore"
-	"weida/wal"
 )
 
-// mutation is a rule that is not applied.
-type mutation struct {
-	name   string
-	seeds  uint64 // within which it is noticed, from 1 on
-	off    func() (restore func())
-	change func(*options)
-}
+// noticedWithin are so many seeds, from 1 on, within which random runs notice each mutation that no directed test is for.
+const noticedWithin = 12
 
-func replicaRule(name string, seeds uint64) mutation {
-	return mutation{name: name, seeds: seeds, off: func() func() { return raftstore.SwitchOff(name) }}
-}
-
-func logRule(name string, seeds uint64) mutation {
-	return mutation{name: name, seeds: seeds, off: func() func() { return wal.SwitchOff(name) }}
-}
-
-func worldRule(name string, seeds uint64, change func(*options)) mutation {
-	return mutation{name: name, seeds: seeds, change: change}
-}
-
-// Each mutation is noticed by the random runs, within as many seeds as are named.
 func TestMutations(t *testing.T) {
-	for _, m := range []mutation{
-		replicaRule("answersWait", 12),
-		logRule("truncateRecord", 12),
-		logRule("advanceEarly", 12),
-		logRule("largeFlush", 12),
-		worldRule("overstate", 12, func(o *options) { o.mutate.overstate = 1 }),
-		worldRule("keepHeld", 12, func(o *options) { o.mutate.keepHeld = true }),
-		worldRule("ignoreFlush", 12, func(o *options) { o.mutate.ignoreFlush = true }),
-		worldRule("ignoreDirs", 12, func(o *options) { o.mutate.ignoreDirs = true }),
-	} {
+	for _, m := range mutationList {
+		if m.directed != "" {
+			continue
+		}
 		t.Run(m.name, func(t *testing.T) {
-			if m.off != nil {
-				defer m.off()()
+			if _, problem := m.notice(1, noticedWithin); problem == "" {
+				t.Errorf("%d seeds, and nobody noticed", noticedWithin)
+			} else {
+				t.Logf("%.300s", problem)
 			}
-			for seed := uint64(1); seed <= m.seeds; seed++ {
-				if out := runSeed(seed, m.change); len(out.problems) > 0 {
-					t.Logf("seed %d: %.300s", seed, out.problems[0])
-					return
-				}
-			}
-			t.Errorf("%d seeds, and nobody noticed", m.seeds)
 		})
+	}
+}
+
+// The tests that are named for a mutation exist.
+func TestMutationsHaveTests(t *testing.T) {
+	for _, m := range mutationList {
+		pkg, test, ok := strings.Cut(m.directed, ": ")
+		if !ok {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join("../..", pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(text), "\nfunc "+test+"(")
+		}
+		if !found {
+			t.Errorf("%s: there is no %s", m.name, m.directed)
+		}
 	}
 }

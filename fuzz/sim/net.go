@@ -2,11 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
-	"errors"
-	"io"
-	"testing/iotest"
+	"slices"
 
 	"weida/raftstore"
 	"weida/segment"
@@ -21,9 +18,11 @@ type network struct {
 	loss, double, late int
 	streamCuts         int // of a thousand transfers so many are cut
 	spoiled            int // of a thousand bodies so many have other bytes
+	stalls             int // of a thousand large bodies so many stop coming half-way
 	loose              map[looseWant]bool
 	stale              bool
 	lose               func(from, to *node, kind string) bool // a scene loses what it says
+	streams            []*stream                              // under way
 	packets            uint64
 }
 
@@ -80,6 +79,11 @@ func (w *network) nodeDown(n *node) {
 	for _, o := range w.c.nodes {
 		if o != n {
 			w.look(n, o, w.c.between(millisecond, 2*second))
+		}
+	}
+	for _, s := range slices.Clone(w.streams) {
+		if s.from == n || s.to == n {
+			s.lost()
 		}
 	}
 }
@@ -276,69 +280,3 @@ func (w *network) spoil(to *node, list []raftstore.Frame) {
 		copy(b[bodyFrameDigest:], d[:])
 	}
 }
-
-// stream is a long transfer. Its receiver reads it when it is closed or cut, on the sender's goroutine.
-type stream struct {
-	from, to *node
-	epoch    uint64
-	ctx      context.Context
-	stop     context.CancelFunc
-	head     []byte
-	b        bytes.Buffer
-	limit    int // bytes after which it is cut; negative: never
-}
-
-var errLost = errors.New("the transfer is lost")
-
-// Stream implements raftstore.Transport.
-func (n *node) Stream(ctx context.Context, id raftstore.NodeID, head []byte) (raftstore.Stream, error) {
-	to := n.node(id)
-	s := &stream{from: n, to: to, epoch: n.net.link(n.id, id).epoch, head: bytes.Clone(head), limit: -1}
-	s.ctx, s.stop = context.WithCancel(ctx)
-	if n.rng.IntN(1000) < n.net.streamCuts {
-		n.stats.fault("transfer cut")
-		s.limit = n.rng.IntN(80_000)
-	}
-	if !s.open() || s.limit == 0 {
-		s.stop()
-		return nil, errLost
-	}
-	n.stats.streams++
-	return s, nil
-}
-
-func (s *stream) open() bool {
-	w := s.from.net
-	return w.passes(s.from, s.to) && w.link(s.from.id, s.to.id).epoch == s.epoch && !s.to.stands()
-}
-
-func (s *stream) Write(p []byte) (int, error) {
-	if s.ctx.Err() != nil || !s.open() {
-		return 0, errLost
-	}
-	if s.limit >= 0 && s.b.Len()+len(p) > s.limit {
-		s.b.Write(p[:max(s.limit-s.b.Len(), 0)])
-		_ = s.receive(io.MultiReader(&s.b, iotest.ErrReader(errLost))) // the sender hears of the cut
-		s.stop()
-		return 0, errLost
-	}
-	return s.b.Write(p)
-}
-
-func (s *stream) receive(r io.Reader) error {
-	err := s.to.host.ReceiveStream(s.from.id, s.head, r)
-	s.to.wake()
-	return err
-}
-
-// Close implements raftstore.Stream.
-func (s *stream) Close() error {
-	defer s.stop()
-	if s.ctx.Err() != nil || !s.open() {
-		return errLost
-	}
-	return s.receive(&s.b)
-}
-
-// Cancel implements raftstore.Stream.
-func (s *stream) Cancel() { s.stop() }

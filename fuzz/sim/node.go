@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"weida/fsync"
@@ -18,6 +19,7 @@ const (
 	dataDir      = "/data"
 	segmentBytes = 512 << 10
 	tickEvery    = 100 * millisecond
+	quickFlush   = 2 * millisecond
 )
 
 // node is one machine: a disk, and the process that runs on it while it is up.
@@ -33,6 +35,7 @@ type node struct {
 	desks map[raftstore.GroupID]*desk
 	up    bool
 	life  uint64
+	dies  func(*node) // what becomes of it when it dies in a call
 	// stepDue, flushDue say that the event is planned.
 	stepDue, flushDue bool
 	standsUntil       micros   // paused
@@ -43,7 +46,7 @@ type node struct {
 }
 
 func newNode(c *cluster, id raftstore.NodeID) *node {
-	return &node{cluster: c, id: id, disk: memfs.New(), speed: 1, flushTakes: 2 * millisecond}
+	return &node{cluster: c, id: id, disk: memfs.New(), speed: 1, flushTakes: quickFlush}
 }
 
 func (n *node) String() string { return fmt.Sprintf("n%d", n.id) }
@@ -57,6 +60,7 @@ func (n *node) boot() {
 	n.fs = faultfs.New(n.disk)
 	n.fs.Count(faultfs.Changes...)
 	n.mutateDisk()
+	n.dies = (*node).killed
 	n.desks = map[raftstore.GroupID]*desk{}
 	n.stepDue, n.flushDue, n.standsUntil, n.waiting = false, false, 0, nil
 	root, err := n.fs.OpenDir("/")
@@ -77,7 +81,7 @@ func (n *node) boot() {
 	}
 	n.host = raftstore.NewHost(raftstore.HostOptions{
 		Store: n.store, Shards: 1 + int(n.seed%2), ParkTicks: 5, SnapshotBytes: n.o.snapshotBytes,
-		Node: n.id, Transport: n, TransferBytes: 8 << 20, RoomBytes: 1 << 20,
+		Node: n.id, Transport: n, TransferBytes: n.o.transfer, RoomBytes: 1 << 20,
 		Retired: func(g raftstore.GroupID) bool { return n.retiredHere(g) },
 		Event:   func(e raftstore.Event) { n.told(e) },
 	})
@@ -94,6 +98,7 @@ func (n *node) boot() {
 // bootFailed is fine where the process was to die or the disk is full, and nowhere else.
 func (n *node) bootFailed(err error) {
 	n.note("%v does not come up: %v", n, err)
+	n.full(err, "disk full, start")
 	if !errors.Is(err, fsync.ErrDiskFull) && !errors.Is(err, faultfs.ErrDied) && !errors.Is(err, errInjected) {
 		n.fail("%v does not come up: %v", n, err)
 	}
@@ -115,7 +120,17 @@ func (n *node) bootAgain() func() {
 // told takes an event of the host.
 func (n *node) told(e raftstore.Event) {
 	n.stats.told[e.Kind]++
+	if e.Kind == raftstore.SnapshotFailed || e.Kind == raftstore.SnapshotRefused || e.Kind == raftstore.JobFailed {
+		n.full(e.Err, "disk full, snapshot")
+	}
 	n.note("%v g%d %s index %d node %d: %v", n, e.Group, e.Kind, e.Index, e.Node, e.Err)
+}
+
+// full counts what a full disk got in the way of.
+func (n *node) full(err error, what string) {
+	if errors.Is(err, fsync.ErrDiskFull) {
+		n.stats.fault(what)
+	}
 }
 
 // kill ends the process; what was written stays.
@@ -128,10 +143,17 @@ func (n *node) kill(why string) {
 
 // cutPower ends the machine; what was not flushed may go.
 func (n *node) cutPower(keep memfs.Keep) {
-	n.stats.fault("power cut")
-	word := map[memfs.Keep]string{memfs.KeepNone: "nothing", memfs.KeepRandom: "something", memfs.KeepAll: "all"}[keep]
+	word := map[memfs.Keep]string{
+		memfs.KeepNone: "nothing", memfs.KeepRandom: "something", memfs.KeepAll: "all", memfs.KeepAstray: "something astray",
+	}[keep]
+	n.stats.fault("power cut, " + word + " stays")
 	n.down("power cut, "+word+" unflushed stays", func() {
+		names, astray := n.disk.Files(), n.disk.Astray()
 		n.disk.PowerCut(keep, rand.New(rand.NewPCG(n.rng.Uint64(), 1)))
+		left := n.disk.Files()
+		lost := slices.DeleteFunc(names, func(f string) bool { return slices.Contains(left, f) })
+		n.stats.faults["name lost"] += uint64(len(lost))
+		n.stats.faults["sector astray"] += uint64(n.disk.Astray() - astray)
 	})
 	n.check.powerCut(n)
 }
@@ -230,14 +252,16 @@ func (n *node) flushRound() {
 func (n *node) died() bool {
 	select {
 	case <-n.host.Failed():
+		n.stats.fault("storage failed")
 		n.check.powerCut(n)
 		n.down("its storage failed", func() { n.disk.Kill() })
 	default:
 		if !n.fs.Dead() {
 			return !n.up
 		}
-		n.stats.fault("kill in a call")
-		n.down("killed in a call", func() { n.disk.Kill() })
+		n.stats.fault("end in a call")
+		n.note("%v ends in a call", n)
+		n.dies(n)
 	}
 	n.after(n.between(50*millisecond, 3*second), n.bootAgain())
 	return true
@@ -298,6 +322,7 @@ func (n *node) open(g *group) {
 
 func (n *node) openFailed(g *group, err error) {
 	n.note("%v g%d not opened: %v", n, g.id, err)
+	n.full(err, "disk full, start")
 	if n.fs.Dead() {
 		n.died()
 		return

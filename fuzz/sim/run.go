@@ -43,7 +43,8 @@ func runSeed(seed uint64, change func(*options)) (out outcome) {
 func drawn(seed uint64) options {
 	return options{
 		seed: seed, nodes: 3 + 2*int(seed%2), faultTime: faultTime, snapshotBytes: 40_000 << (seed % 3),
-		pace: 60 * millisecond, big: int(seed%4) * 4, heldEvery: 60, members: seed%3 != 0,
+		transfer: []int64{8 << 20, 20 << 10}[seed/2%2],
+		pace:     60 * millisecond, big: int(seed%4) * 8, heldEvery: 60, members: seed%3 != 0,
 		fat: seed%5 == 4,
 	}
 }
@@ -108,6 +109,7 @@ func (c *cluster) play() {
 	if c.chance(2) {
 		c.net.streamCuts = c.rng.IntN(400)
 	}
+	c.net.stalls = c.rng.IntN(600)
 	c.runUntil(c.o.faultTime, nil)
 	if len(c.problems) == 0 {
 		c.guard(c.heal)
