@@ -22,7 +22,7 @@ func command(args []string, out io.Writer) error {
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	seeds := f.Int("seeds", 20, "how many seeds to run")
 	seed := f.Uint64("seed", 0, "the first one; 0: a random one, printed")
-	broken := f.String("mutations", "", "leave out each rule in turn, or those that are named with commas; \"all\" for all")
+	broken := f.String("mutations", "", "leave out each of these rules in turn (a,b,…), or all")
 	verbose := f.Bool("verbose", false, "print the transcript of each run")
 	if err := f.Parse(args); err != nil {
 		return err

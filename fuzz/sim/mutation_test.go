@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// noticedWithin are so many seeds, from 1 on, within which random runs notice each mutation that no directed test is for.
+// noticedWithin are so many seeds, from 1 on, within which random runs notice what no directed test is for.
 const noticedWithin = 12
 
 func TestMutations(t *testing.T) {
