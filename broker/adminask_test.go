@@ -14,6 +14,7 @@ import (
 
 // What one node asks another comes back as the other knows it, refusals with their codes.
 func TestNodesAskEachOther(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	r.make("a", control.QueueSpec{})
 	asker, asked := &Node{}, r.node

@@ -13,6 +13,7 @@ import (
 // Changes that are asked for before the nodes of a cluster have found each other wait for its beginning, or are
 // refused: one that came into the log first made a cluster of one node, which the others never joined.
 func TestChangesWaitForTheBeginning(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	var asked sync.WaitGroup
 	for i, n := range r.nodes {

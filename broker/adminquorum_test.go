@@ -69,6 +69,7 @@ func voterIDs(list []admin.ReplicaState) string {
 // ones, a node may not be stopped meanwhile, and taken back it never was in the committed ones
 //
 func TestQuorumOfReplicas(t *testing.T) {
+	t.Parallel()
 	tr := newTrio(t)
 	l := tr.leader()
 	tr.until("it is healthy", func() bool { return tr.state().Health == admin.Healthy })

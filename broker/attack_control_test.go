@@ -69,6 +69,7 @@ func TestDeletionOnAFullDisk(t *testing.T) {
 // A control log whose flush fails takes nothing any more and says so, at once and for good; queues go on,
 // and nothing that is not flushed is acted upon.
 func TestControlLogFails(t *testing.T) {
+	t.Parallel()
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })
 	dir := r.groupDir("demo")
@@ -130,6 +131,7 @@ func TestMutationsMeetTheEnd(t *testing.T) {
 
 // A queue whose storage failed can be deleted, and the next of its name is as good as any.
 func TestDeletionOfABrokenQueue(t *testing.T) {
+	t.Parallel()
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })
 	dir := r.groupDir("demo")

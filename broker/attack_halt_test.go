@@ -44,6 +44,7 @@ func (r *rig) until(what string, holds func() bool) {
 // A message that the queue refuses in an entry that will never be flushed has one answer, and its stream
 // comes to its end.
 func TestHaltBeforeARefusalIsApplied(t *testing.T) {
+	t.Parallel()
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })
 	r.make("demo", control.QueueSpec{Limits: control.QueueLimits{Messages: 2}})
@@ -84,6 +85,7 @@ func TestHaltBeforeARefusalIsApplied(t *testing.T) {
 
 // A settle in an entry that will never be flushed is answered, too: nobody knows whether it stands.
 func TestHaltBeforeASettleIsApplied(t *testing.T) {
+	t.Parallel()
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })
 	p := r.producer(wire.Stored(wire.Flushed))

@@ -39,6 +39,7 @@ func (r *rig) ask(method, path, body string, header map[string]string) (int, str
 
 // A name is bytes and no path: whatever it looks like, it is one queue, the same over HTTP and the wire.
 func TestNamesAreNoPaths(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Admin = "127.0.0.1:0" })
 	for _, name := range []string{
 		"a/b", "/", "//", ".", "..", "../../etc", "a%2Fb", "%", "a b", "+", "?x=1", "#", "\u00e9", "e\u0301", "日本", "~x",

@@ -12,6 +12,7 @@ import (
 // The leader's log fails under messages that are under way, in a write or in a flush: a producer with an id is told
 // what came of each by the next leader, as when a leader dies.
 func TestLeaderWhoseLogFails(t *testing.T) {
+	t.Parallel()
 	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync, faultfs.OpSyncFS} {
 		t.Run(string(op), func(t *testing.T) {
 			tr := newTrio(t)

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const clusterPatience = 4 * time.Minute
+const clusterPatience = 8 * time.Minute
 
 // clusterRig is some nodes of one cluster in this process, each on a directory of its own, over real QUIC.
 type clusterRig struct {
@@ -167,6 +167,7 @@ func (r *clusterRig) client() *client.Client {
 
 // Three nodes: a queue of factor 3 confirms with the replicas that hold the message, flushed, and gives it back.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	r.make("q", control.QueueSpec{Replicas: 3})
 	c := r.client()
@@ -207,6 +208,7 @@ func TestThreeNodes(t *testing.T) {
 
 // A node is ready whatever queues other nodes have: those with one replica are on one of three.
 func TestReadyWithoutAReplica(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	r.make("q", control.QueueSpec{Replicas: 1})
 	for i, n := range r.nodes {
@@ -227,6 +229,7 @@ func TestReadyWithoutAReplica(t *testing.T) {
 // A queue of three replicas becomes one of one, and of three again, while a producer goes on: everything that is
 // confirmed is there once and in order (B-229.8, T-34).
 func TestFactorChanges(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	r.make("q", control.QueueSpec{Replicas: 3})
 	c := r.client()
@@ -271,6 +274,7 @@ func TestFactorChanges(t *testing.T) {
 
 // A fourth node joins three: it is added, comes, learns the control log, and takes queues; it starts again by itself.
 func TestNodeJoins(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	id := r.identity("n4")
 	addr := freeAddr(t)
@@ -324,6 +328,7 @@ func TestNodeJoins(t *testing.T) {
 
 // A node that nobody has added is not let in, and says so when it gives up.
 func TestStrangerDoesNotJoin(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	c := r.configs[0]
 	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
@@ -357,7 +362,8 @@ func (r *clusterRig) placed(queue string, ok func([]control.Replica) bool) []con
 // A replica whose directory is gone is lost, and never begun again under its id: it would be a group of its own that
 // knows nothing of what it had confirmed.
 func TestMissingReplicaIsLost(t *testing.T) {
-	r := newCluster(t, 3)
+	t.Parallel()
+	r := newClusterWith(t, 3, broker.Impatient)
 	r.make("q", control.QueueSpec{Replicas: 3})
 	rows := r.placed("q", func(rows []control.Replica) bool {
 		return !slices.ContainsFunc(rows, func(p control.Replica) bool { return !p.Made })

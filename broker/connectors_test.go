@@ -66,6 +66,7 @@ func first(text string) string {
 // A file goes line by line into a replicated queue and out of it into another file, by connectors that the registry
 // places; they go on when the nodes are stopped and started one after the other (T-10, T-49, D-19).
 func TestFileConnectors(t *testing.T) {
+	t.Parallel()
 	files := t.TempDir()
 	r := newClusterWith(t, 3, func(c *broker.Config) { c.Connectors = files })
 	in, out := filepath.Join(files, "in"), filepath.Join(files, "out")

@@ -11,6 +11,7 @@ import (
 // TestDrainedAnswersSettles: the settle that empties a queue under deletion is answered before its stream
 // is told that the queue is gone (W-28): it was taken, and whoever sent it has to learn that.
 func TestDrainedAnswersSettles(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	for round := range 10 {
 		if round > 0 {

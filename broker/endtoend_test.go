@@ -213,6 +213,7 @@ func TestBodies(t *testing.T) {
 
 // TestManyInOrder: asynchronous publishing keeps the order, and every message has one result.
 func TestManyInOrder(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.client()
 	p := r.producer(c, wire.Stored(wire.Written))
@@ -251,6 +252,7 @@ func TestManyInOrder(t *testing.T) {
 // TestStopAnswersEverything: a node that stops in order leaves nobody in doubt. What it read is answered, the rest is
 // refused, and the queue holds exactly what was confirmed.
 func TestStopAnswersEverything(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.producer(r.client(), wire.Stored(wire.Flushed))
 	large := r.producer(r.client(), wire.Stored(wire.Flushed))

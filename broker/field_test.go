@@ -101,6 +101,7 @@ func TestDamagedLogIsAlone(t *testing.T) {
 // is room. On a disk on which not even a small file has room, as others may leave it, a node does not start, says why,
 // and changes nothing.
 func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := memfs.New()
 	r := newRig(t, func(c *Config) {
 		c.files = disk

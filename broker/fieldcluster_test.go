@@ -146,6 +146,7 @@ func (r *clusterRig) publish(p *client.Producer, from, n int) {
 // Field case 11 (ra 175): nodes are stopped and started one after the other under load, and every byte of each is
 // verified while it is down. WEIDA_RUNS sets how many times each.
 func TestRollingRestartsVerified(t *testing.T) {
+	t.Parallel()
 	rounds := 1
 	if text := os.Getenv("WEIDA_RUNS"); text != "" {
 		var err error

@@ -66,8 +66,9 @@ type Config struct {
 	// Log receives what an operator should know; nil is silent.
 	Log *slog.Logger
 
-	files  fsync.FS // the operating system's; tests make it fail
-	router Router   // that of a node that knows no other, if nil
+	files  fsync.FS      // the operating system's; tests make it fail
+	router Router        // that of a node that knows no other, if nil
+	absent time.Duration // the reconciler's patience, if not zero; tests have less
 }
 
 // Node is a running broker node.
@@ -228,6 +229,7 @@ func (n *Node) whoAmI() control.Options {
 	o := control.Options{
 		Node: n.c.Identity.Fingerprint().String(), Name: n.c.Name, Disk: n.disk(),
 		Incarnation: n.store.Identity().Incarnation, Nonce: n.nonce(), Connectors: newConnectors(n),
+		Patience: n.c.absent.Milliseconds(),
 		Follows: func(incarnation uint64, nonce string) bool {
 			return n.follows(&control.NodeStatus{Disk: n.disk(), Incarnation: incarnation, Nonce: nonce})
 		},

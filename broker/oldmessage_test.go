@@ -20,6 +20,7 @@ import (
 // bounded, and the old message comes again, whole, after a restart. WEIDA_RUNS is how many thousand messages of 256
 // bytes; the number is 1000. Without it they are fewer and larger. (T-58)
 func TestOldMessageUnderMany(t *testing.T) {
+	t.Parallel()
 	n, size := 12_000, 8<<10
 	if s := os.Getenv("WEIDA_RUNS"); s != "" {
 		k, err := strconv.Atoi(s)

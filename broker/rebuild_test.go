@@ -139,6 +139,7 @@ func TestDamagedReplicasAreRebuilt(t *testing.T) {
 	t.Parallel()
 	said := &damageLog{lines: make(map[string][]string)}
 	r := newClusterWith(t, 3, func(c *broker.Config) {
+		broker.Impatient(c)
 		if c.Name == "n2" {
 			c.Log = slog.New(said)
 		} else if os.Getenv("WEIDA_LOG") != "" {
@@ -285,6 +286,7 @@ func TestPoisonedReplicasAreRebuilt(t *testing.T) {
 	files := faultfs.New(fsync.OS())
 	const hurt = 1
 	r := newClusterWith(t, 3, func(c *broker.Config) {
+		broker.Impatient(c)
 		if c.Name == "n2" {
 			c.Log = slog.New(said)
 			broker.OnFiles(c, files)

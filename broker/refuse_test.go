@@ -199,6 +199,7 @@ func TestDiskFullForConsumers(t *testing.T) {
 
 // One subscription too many is refused with the reason; those that exist go on.
 func TestTooManySubscriptions(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	conn := r.dial()
 	attach := func(subscription string) *line {
@@ -270,6 +271,7 @@ func move(t *testing.T, from, to string) {
 // A queue whose flush failed refuses, tells who waited for the flush that it is unknown, and is read
 // on; another queue of the node goes on (T-30).
 func TestFlushFails(t *testing.T) {
+	t.Parallel()
 	files := faultfs.New(fsync.OS())
 	r := newRig(t, func(c *Config) { c.files = files })
 	p := r.producer(wire.Stored(wire.Flushed))
@@ -293,6 +295,10 @@ func TestFlushFails(t *testing.T) {
 // closeBroken is close for a node whose storage failed: it says so.
 func (r *rig) closeBroken() {
 	r.t.Helper()
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
 	if err := r.node.Close(); err == nil || !strings.Contains(err.Error(), "input/output error") {
 		r.t.Errorf("a node with a failed flush closed with %v", err)
 	}

@@ -88,6 +88,7 @@ func TestRegistrySurvives(t *testing.T) {
 // A queue that is deleted takes nothing new, serves what is there until the deadline, ends its streams
 // with the reason, leaves no file, and shares nothing with the next of its name (T-19 to T-21, W-28).
 func TestDeleteAndMakeAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	p := r.named("p")
 	p.say(1, 1, "old")
@@ -154,6 +155,7 @@ func TestDeletionGoesOn(t *testing.T) {
 
 // Many queues come and go side by side, one entry of the control log each.
 func TestManyQueues(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	const n = 50
 	for i := range n {
@@ -236,6 +238,7 @@ func TestStopWithAdmin(t *testing.T) {
 
 // Who dials a node that stops is not let in, while it still answers those it has.
 func TestDialingAStoppingNode(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	p := r.producer(wire.Stored(wire.Flushed))
 	p.put(1, "x")
@@ -259,6 +262,7 @@ func TestDialingAStoppingNode(t *testing.T) {
 
 // Who waits for the phase Ready is let in.
 func TestReadyMeansServed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	conn := r.dial()
 	for i := range 30 {

@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const patience = 3 * time.Minute
+const patience = 8 * time.Minute
 
 // rig is a node on a directory of its own and a client whose key it trusts, over real QUIC on loopback.
 type rig struct {

@@ -73,6 +73,7 @@ func roleOf(n *broker.Node, queue string) admin.Role {
 // Bits are flipped in the files of the leader and of a follower while they run: every message comes to the consumer
 // once and whole, nothing is deleted, and each node has its bytes back from the others.
 func TestDamageHealsItself(t *testing.T) {
+	t.Parallel()
 	r := newClusterWith(t, 3, func(c *broker.Config) { c.ScrubEvery = 300 * time.Millisecond })
 	r.make("q", control.QueueSpec{Replicas: 3})
 	c := r.client()
@@ -156,6 +157,7 @@ func TestDamageHealsItself(t *testing.T) {
 // With one replica the message whose body is damaged ends with the reason and can be settled, and the status names its
 // file; the others come, and more are taken.
 func TestDamageOfTheOnlyReplica(t *testing.T) {
+	t.Parallel()
 	r := newClusterWith(t, 1, func(c *broker.Config) { c.ScrubEvery = 300 * time.Millisecond })
 	r.make("q", control.QueueSpec{Replicas: 1})
 	c := r.client()

@@ -15,6 +15,7 @@ import (
 // A settle is answered while a large delivery is not read yet: who settles message by message and
 // waits for the answer must not wait for a body that it will read next.
 func TestSettleBesideAnUnreadBody(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	p := r.producer(wire.Stored(wire.Written))
 	p.put(1, "small")
