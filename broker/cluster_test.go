@@ -3,7 +3,6 @@ package broker_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -135,14 +134,12 @@ func (r *clusterRig) any() *broker.Node {
 	return nil
 }
 
+// make applies a queue and waits until it takes messages.
 func (r *clusterRig) make(name string, spec control.QueueSpec) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
-	defer cancel()
-	err := r.any().MakeQueue(ctx, name, spec)
-	var unsure *wire.Error
-	for errors.As(err, &unsure) && unsure.Code == wire.MutationIndeterminate && ctx.Err() == nil {
-		err = r.any().MakeQueue(ctx, name, spec) // the same again is safe, and the links were new
+	err := r.any().MakeQueue(r.ctx, name, spec)
+	for r.unsure(err, control.Apply) {
+		err = r.any().MakeQueue(r.ctx, name, spec)
 	}
 	if err != nil {
 		b, _ := json.MarshalIndent(r.any().Registry().Queues, "", "  ")
@@ -279,19 +276,16 @@ func TestNodeJoins(t *testing.T) {
 	id := r.identity("n4")
 	addr := freeAddr(t)
 	cut := id.Fingerprint().String()[:20]
-	res, err := r.any().Mutate(r.ctx, control.Mutation{
+	res, err := r.mutate(control.Mutation{
 		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4", Node: &control.NodeSpec{Fingerprint: cut},
 	})
 	if err != nil || res.Err == nil || res.Err.Reason != control.Invalid || res.Err.Field != "spec.fingerprint" {
 		t.Fatalf("a key cut short: %+v, %v", res.Err, err)
 	}
-	res, err = r.any().Mutate(r.ctx, control.Mutation{
+	res = r.change(control.Mutation{
 		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4",
 		Node: &control.NodeSpec{Fingerprint: id.Fingerprint().String(), Address: addr},
 	})
-	if err != nil || res.Err != nil {
-		t.Fatal(err, res.Err)
-	}
 	c := r.configs[0]
 	c.Dir, c.Listen, c.Identity, c.Name = filepath.Join(r.dir, "data-n4"), addr, id, "n4"
 	c.Number, c.Wait, c.Log, c.Advertise = raftstore.NodeID(res.Node.Number()), r.ctx, logger(t, "n4"), addr

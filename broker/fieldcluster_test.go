@@ -85,9 +85,10 @@ func TestDamagedControlLogDeletesNothing(t *testing.T) {
 				}
 			}
 			for _, other := range []int{0, 2} {
-				if q := r.nodes[other].Registry().Queues; len(q) != 1 || q[0].Metadata.UID != uid {
-					t.Errorf("n%d knows %+v", other+1, q)
-				}
+				r.until("the others know the queue", func() bool {
+					q := r.nodes[other].Registry().Queues
+					return len(q) == 1 && q[0].Metadata.UID == uid
+				})
 			}
 			r.stop(hurt)
 			kept := names(t, mine)

@@ -384,11 +384,6 @@ func TestDamagedOwnerIsLeft(t *testing.T) {
 		t.Errorf("%v became %v, and %v %v", left, now, inside, names(t, dir))
 	}
 	zero := control.Duration(0)
-	res, err := r.any().Mutate(r.ctx, control.Mutation{
-		Verb: control.Delete, Kind: control.KindQueue, Name: "one", Drain: &zero,
-	})
-	if err != nil || res.Err != nil {
-		t.Fatal(err, res.Err)
-	}
+	r.change(control.Mutation{Verb: control.Delete, Kind: control.KindQueue, Name: "one", Drain: &zero})
 	until("it is gone", func(list []control.Queue) bool { return len(list) == 0 })
 }

@@ -16,13 +16,10 @@ func TestRemovedNodeSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newCluster(t, 3)
 	id, addr := r.identity("n4"), freeAddr(t)
-	res, err := r.any().Mutate(r.ctx, control.Mutation{
+	res := r.change(control.Mutation{
 		Verb: control.NodeAdd, Kind: control.KindNode, Name: "n4",
 		Node: &control.NodeSpec{Fingerprint: id.Fingerprint().String(), Address: addr},
 	})
-	if err != nil || res.Err != nil {
-		t.Fatal(err, res.Err)
-	}
 	c := r.configs[0]
 	c.Dir, c.Listen, c.Identity, c.Name = filepath.Join(r.dir, "data-n4"), addr, id, "n4"
 	c.Number, c.Wait, c.Log, c.Advertise = raftstore.NodeID(res.Node.Number()), r.ctx, logger(t, "n4"), addr

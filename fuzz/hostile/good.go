@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -221,11 +222,18 @@ func quantiles(list []time.Duration) times {
 	return times{Count: len(s), P50: at(0.5), P99: at(0.99), Most: s[len(s)-1]}
 }
 
-// newcomer is a client that comes now: it connects and leaves.
-func (g *good) newcomer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// newcomer is a client that comes now: it connects and leaves. Where there should be a place for it, it comes again when
+// a handshake took too long, as on a slow machine.
+func (g *good) newcomer(ctx context.Context, place bool) error {
+	ctx, cancel := context.WithTimeout(ctx, g.node.answer)
 	defer cancel()
-	conn, err := endpoint.Dial(ctx, g.node.listen, endpoint.DialOptions{Identity: g.node.good, Trust: g.node.trust})
+	dial := func() (*endpoint.Conn, error) {
+		return endpoint.Dial(ctx, g.node.listen, endpoint.DialOptions{Identity: g.node.good, Trust: g.node.trust})
+	}
+	conn, err := dial()
+	for late := net.Error(nil); place && errors.As(err, &late) && late.Timeout() && ctx.Err() == nil; {
+		conn, err = dial()
+	}
 	if err != nil {
 		return err
 	}

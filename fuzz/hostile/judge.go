@@ -35,19 +35,28 @@ const (
 
 // above says what is not back near the level before.
 func (p *played) above() []error {
-	var list []error
-	check := func(what string, before, after, slack int64) {
-		if after > before+slack {
-			list = append(list, fmt.Errorf("%s did not come back: %d before, %d after it, and %d at most in it",
-				what, before, after, slack))
-		}
+	b, l := p.before.most, p.last
+	return errorsOf(p.held(), higher("memory in use", b.Live, l.Live, liveSlack),
+		higher("memory of the process", b.RSS, l.RSS, rssSlack))
+}
+
+// held is what of that no collection frees.
+func (p *played) held() []error {
+	b, l := p.before.most, p.last
+	return errorsOf(nil, higher("goroutines", b.Goroutines, l.Goroutines, goroutinesSlack),
+		higher("files", b.Files, l.Files, filesSlack), higher("connections", b.Conns, l.Conns, 0))
+}
+
+func higher(what string, before, after, slack int64) error {
+	if after <= before+slack {
+		return nil
 	}
-	check("goroutines", p.before.most.Goroutines, p.last.Goroutines, goroutinesSlack)
-	check("files", p.before.most.Files, p.last.Files, filesSlack)
-	check("connections", p.before.most.Conns, p.last.Conns, 0)
-	check("memory in use", p.before.most.Live, p.last.Live, liveSlack)
-	check("memory of the process", p.before.most.RSS, p.last.RSS, rssSlack)
-	return list
+	return fmt.Errorf("%s did not come back: %d before, %d after it, and %d at most in it", what, before, after, slack)
+}
+
+// errorsOf appends those that are errors.
+func errorsOf(list []error, more ...error) []error {
+	return append(list, slices.DeleteFunc(more, func(err error) bool { return err == nil })...)
 }
 
 // judge adds what is wrong besides times.

@@ -38,7 +38,7 @@ const tick = 10 * time.Millisecond
 // look reads the levels from the node's metrics and from the system.
 func (n *node) look(ctx context.Context) (levels, error) {
 	var l levels
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, n.answer)
 	defer cancel()
 	m, err := n.metrics(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (n *node) healthy(ctx context.Context) error {
 	if !n.alive() {
 		return fmt.Errorf("the node ended by itself: %v", n.cmd.ProcessState)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*n.answer)
 	defer cancel()
 	for _, path := range []string{"/livez", "/readyz"} {
 		resp, err := n.ask(ctx, http.MethodGet, path, nil)

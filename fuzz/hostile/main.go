@@ -39,6 +39,7 @@ func command(args []string, out, live io.Writer) (err error) {
 	flags.DurationVar(&o.before, "before", 4*time.Second, "how long the node is watched before each attack")
 	flags.DurationVar(&o.during, "during", 4*time.Second, "how long each attack is")
 	flags.DurationVar(&o.back, "back", 30*time.Second, "how long the node may take to be as before")
+	flags.DurationVar(&o.answer, "answer", 5*time.Second, "how long the node may take to let a newcomer in")
 	flags.DurationVar(&o.patience, "patience", 20*time.Second,
 		"how long to wait before each attack for others to leave the machine alone")
 	flags.IntVar(&o.rate, "rate", 200, "messages a second of the good client")

@@ -20,8 +20,8 @@ import (
 
 // The longest that starting and stopping may take before the run is called stuck.
 const (
-	readyMax = 60 * time.Second
-	stopMax  = 60 * time.Second
+	readyMax = 3 * time.Minute
+	stopMax  = 3 * time.Minute
 )
 
 // node is the process under attack: `weida serve` on a directory of its own.
@@ -32,7 +32,8 @@ type node struct {
 	trust  *endpoint.Trust    // of those who connect
 	key    string             // the node's fingerprint
 	listen string
-	admin  string // http://HOST:PORT
+	admin  string        // http://HOST:PORT
+	answer time.Duration // how long it may take to answer
 	cmd    *exec.Cmd
 	said   *os.File
 	exited chan struct{} // closed when the process is gone

@@ -25,6 +25,7 @@ type options struct {
 	before  time.Duration // watched before each attack
 	during  time.Duration // of each attack
 	back    time.Duration // how long the node may take to be as before
+	answer  time.Duration // how long the node may take to let a newcomer in, and to say how it is
 	rate    int           // messages a second of the good client
 	size    int           // of the attacks
 	// patience is how long to wait for a quiet machine before each attack
@@ -61,6 +62,7 @@ func hostile(ctx context.Context, o options, bin, dir string) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.answer = o.answer
 	r := &run{o: o, node: n}
 	if r.home, err = n.make(ctx, goodQueue); err == nil {
 		r.good, err = newGood(ctx, n, o.rate)
@@ -233,7 +235,7 @@ func (f *attacker) end(kill bool, into *tally) error {
 		f.cmd.Wait() //nolint:errcheck // it was killed
 		return err
 	}
-	const patience = 30 * time.Second
+	const patience = 3 * time.Minute                                           // it ends what it has begun
 	defer time.AfterFunc(patience, func() { _ = f.cmd.Process.Kill() }).Stop() // the decoder says that it is gone
 	if err := f.in.Close(); err != nil {
 		return err
@@ -262,12 +264,17 @@ func (r *run) awaitBack(ctx context.Context, p *played) error {
 	const shown = 10 * time.Second
 	began := time.Now()
 	for {
-		if err := r.node.collect(ctx); err != nil {
-			return err
-		}
 		l, err := r.node.look(ctx)
 		if err != nil {
 			return err
+		}
+		if p.last = l; len(p.held()) == 0 { // what is still held is not worth a collection
+			if err := r.node.collect(ctx); err != nil {
+				return err
+			}
+			if l, err = r.node.look(ctx); err != nil {
+				return err
+			}
 		}
 		p.last, p.back = l, time.Since(began)
 		if p.back < shown || p.after.RSS == 0 {

@@ -53,7 +53,7 @@ func (r *run) watch(ctx context.Context, d time.Duration, p *played, f *attacker
 			w.most.over(m)
 			seen++
 		}
-		err = r.good.newcomer(ctx)
+		err = r.good.newcomer(ctx, p == nil || !p.attack.fills)
 		switch {
 		case p == nil && err != nil:
 			return w, err
