@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,14 @@ import (
 	"weida/wal"
 )
 
+// patience bounds a hang and decides nothing else: all scripts together may take long on a slow machine.
+const patience = 9 * time.Minute
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil { // scripts wait more than they work
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	testscript.Main(m, map[string]func(){"weida": func() {
 		switchOff(os.Getenv("WEIDA_SWITCH_OFF"))
 		main()
@@ -62,7 +70,7 @@ func switchOff(rules string) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata/script",
-		Deadline: time.Now().Add(2 * time.Minute), // bounds a hang and decides nothing else
+		Deadline: time.Now().Add(patience),
 		Condition: func(cond string) (bool, error) {
 			if cond != "disk" {
 				return false, fmt.Errorf("there is no condition %q", cond)
@@ -152,7 +160,7 @@ func cmdSeen(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) { // bounds a hang
+	for start := time.Now(); time.Since(start) < patience; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && want.Match(b) {
 			return
 		}
@@ -162,7 +170,7 @@ func cmdSeen(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 	var err error
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(50 * time.Millisecond) { // bounds a hang
+	for start := time.Now(); time.Since(start) < patience; time.Sleep(50 * time.Millisecond) {
 		if err = ts.Exec(args[0], args[1:]...); err == nil {
 			return
 		}
@@ -173,7 +181,7 @@ func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 func cmdEnded(ts *testscript.TestScript, _ bool, args []string) {
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
 	ts.Check(err)
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) { // bounds a hang
+	for start := time.Now(); time.Since(start) < patience; time.Sleep(10 * time.Millisecond) {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return
 		}
