@@ -19,6 +19,7 @@ var (
 // block is what the block before it prints, but for numbers; a `yaml` block is the file that it is marked
 // with.
 func TestDocCommands(t *testing.T) {
+	t.Parallel()
 	n := &node{dir: t.TempDir(), env: os.Environ()}
 	defer func() {
 		if err := n.stop(); err != nil {
