@@ -222,8 +222,8 @@ func quantiles(list []time.Duration) times {
 	return times{Count: len(s), P50: at(0.5), P99: at(0.99), Most: s[len(s)-1]}
 }
 
-// newcomer is a client that comes now: it connects and leaves. Where there should be a place for it, it comes again when
-// a handshake took too long, as on a slow machine.
+// newcomer is a client that comes now: it connects and leaves. Where there should be a place for it, it comes again
+// when a handshake took too long, as on a slow machine.
 func (g *good) newcomer(ctx context.Context, place bool) error {
 	ctx, cancel := context.WithTimeout(ctx, g.node.answer)
 	defer cancel()

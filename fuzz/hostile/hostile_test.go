@@ -62,7 +62,8 @@ func TestHostile(t *testing.T) {
 				t.Error("good client:", err)
 			}
 			for _, w := range r.rows() {
-				t.Logf("%s: back after %.1f s; did %s; saw %s", w.Attack, w.BackSeconds, counts(w.Tally.Did), counts(w.Tally.Refusals))
+				t.Logf("%s: back after %.1f s; did %s; saw %s", w.Attack, w.BackSeconds, counts(w.Tally.Did),
+					counts(w.Tally.Refusals))
 				for _, p := range w.Problems {
 					t.Errorf("%s: %s", w.Attack, p)
 				}
