@@ -23,7 +23,7 @@ func queuePath(name string) string { return fleet.QueuePath(name) }
 func (r *rig) change(method, path string, body any) {
 	r.t.Helper()
 	turn := 0
-	r.within(time.Minute, method+" "+path+" is done", func() error {
+	r.within(hang, method+" "+path+" is done", func() error {
 		list := r.alive()
 		turn++
 		a, err := r.ask(list[turn%len(list)], method, path, body)
@@ -63,7 +63,7 @@ func (r *rig) applyAll(spec control.QueueSpec, names ...string) {
 func (r *rig) observed(names ...string) {
 	r.t.Helper()
 	for _, name := range names {
-		r.within(time.Minute, "queue "+name+" is as its spec says", func() error {
+		r.within(hang, "queue "+name+" is as its spec says", func() error {
 			q, err := r.queue(name)
 			if err != nil {
 				return err
@@ -99,7 +99,7 @@ func (r *rig) group(name string) (admin.GroupState, error) {
 // leader waits until a queue's group is led by a node that runs.
 func (r *rig) leader(name string) (x *node) {
 	r.t.Helper()
-	r.within(time.Minute, "queue "+name+" has a leader", func() error {
+	r.within(hang, "queue "+name+" has a leader", func() error {
 		g, err := r.group(admin.QueueGroup(name))
 		if err != nil {
 			return err

@@ -34,11 +34,11 @@ func TestNodesAreMissing(t *testing.T) {
 	r.kill(n3)
 	r.leader("q")
 	for range 5 {
-		m := r.send(c, l, wire.Replicated(3, wire.Flushed))
+		m := r.send(c, l, wire.Replicated(3, wire.Flushed), 300*time.Millisecond)
 		if res := m.result; res.Outcome != client.BelowRequest || res.Evidence != wire.Replicated(2, wire.Flushed) {
 			t.Fatalf("three were asked for and two are there: %s with %v, %v", res.Outcome, res.Evidence, res.Err)
 		}
-		m = r.send(c, l, wire.Replicated(2, wire.Flushed))
+		m = r.send(c, l, wire.Replicated(2, wire.Flushed), hang)
 		if res := m.result; res.Outcome != client.OK || res.Evidence != wire.Replicated(2, wire.Flushed) {
 			t.Fatalf("two were asked for and are there: %s with %v, %v", res.Outcome, res.Evidence, res.Err)
 		}
@@ -49,7 +49,7 @@ func TestNodesAreMissing(t *testing.T) {
 	r.refused(c, l, wire.NoQuorum)
 	t.Logf("refused for want of a quorum %v after the majority was killed", time.Since(began).Round(time.Millisecond))
 	for range 5 {
-		if m := r.send(c, alone, wire.Stored(wire.Flushed)); m.result.Outcome != client.OK {
+		if m := r.send(c, alone, wire.Stored(wire.Flushed), hang); m.result.Outcome != client.OK {
 			t.Errorf("a queue of one replica: %s, %v", m.result.Outcome, m.result.Err)
 		}
 	}
@@ -57,8 +57,8 @@ func TestNodesAreMissing(t *testing.T) {
 	r.start(n2, n3)
 	p := &producing{r: r, l: l, id: "p", want: wire.Replicated(3, wire.Flushed), size: 100, most: 20, below: true}
 	p.run(r.ctx)
-	r.healthy(time.Minute)
-	if m := r.send(c, l, wire.Replicated(3, wire.Flushed)); m.result.Outcome != client.OK {
+	r.healthy(hang)
+	if m := r.send(c, l, wire.Replicated(3, wire.Flushed), hang); m.result.Outcome != client.OK {
 		t.Errorf("all are back: %s with %v, %v", m.result.Outcome, m.result.Evidence, m.result.Err)
 	}
 	l.judge(r.peek(c, l))
@@ -85,7 +85,7 @@ func TestDisksAreCounted(t *testing.T) {
 	dead := r.others(r.leader("q"))[0]
 	r.kill(dead)
 	for range 20 {
-		if m := r.send(c, l, wire.Replicated(2, wire.Flushed)); m.result.Outcome != client.OK {
+		if m := r.send(c, l, wire.Replicated(2, wire.Flushed), hang); m.result.Outcome != client.OK {
 			t.Fatalf("%s, %v", m.result.Outcome, m.result.Err)
 		}
 	}
@@ -103,18 +103,18 @@ func TestDisksAreCounted(t *testing.T) {
 	}
 }
 
-// send publishes one message, without an id, and notes its end.
-func (r *rig) send(c *client.Client, l *ledger, want wire.Want) *message {
+// send publishes one message, without an id, whose evidence has to be reached within a time, and notes its end.
+func (r *rig) send(c *client.Client, l *ledger, want wire.Want, within time.Duration) *message {
 	r.t.Helper()
 	m := l.next("-", 100, want)
 	var prod *client.Producer
-	r.within(time.Minute, "queue "+l.queue+" takes a producer", func() (err error) {
+	r.within(hang, "queue "+l.queue+" takes a producer", func() (err error) {
 		prod, err = c.Producer(r.ctx, l.queue, client.ProducerOptions{Want: want, Patience: -1})
 		return err
 	})
-	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(r.ctx, hang)
 	defer cancel()
-	res, err := prod.Publish(ctx, client.Message{Bytes: l.body(m), Within: 300 * time.Millisecond})
+	res, err := prod.Publish(ctx, client.Message{Bytes: l.body(m), Within: within})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -128,8 +128,8 @@ func (r *rig) send(c *client.Client, l *ledger, want wire.Want) *message {
 func (r *rig) refused(c *client.Client, l *ledger, code wire.Code) {
 	r.t.Helper()
 	want := wire.Stored(wire.Flushed)
-	r.within(30*time.Second, fmt.Sprintf("queue %s refuses with %v", l.queue, code), func() error {
-		ctx, cancel := context.WithTimeout(r.ctx, 15*time.Second)
+	r.within(hang, fmt.Sprintf("queue %s refuses with %v", l.queue, code), func() error {
+		ctx, cancel := context.WithTimeout(r.ctx, hang)
 		defer cancel()
 		prod, err := c.Producer(ctx, l.queue, client.ProducerOptions{Want: want, Patience: -1})
 		if err == nil {

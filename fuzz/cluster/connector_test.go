@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"weida/broker/admin"
 	"weida/broker/control"
@@ -40,12 +39,12 @@ func TestConnectorGoesOnWithoutControl(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r.within(time.Minute, fmt.Sprintf("%d lines are in the queue %s", written, when), func() error {
+		r.within(hang, fmt.Sprintf("%d lines are in the queue %s", written, when), func() error {
 			return r.holds("lines", written)
 		})
 	}
 	more("at first")
-	r.within(time.Minute, "the connector is ready on n1", func() error {
+	r.within(hang, "the connector is ready on n1", func() error {
 		a, err := r.ask(r.nodes[0], http.MethodGet, "/v1/connectors/c", nil)
 		var c admin.Connector
 		if err == nil {

@@ -52,7 +52,7 @@ func TestDamageHealsInUse(t *testing.T) {
 		{"a follower's log", false, q.Metadata.UID, flipped},
 		{"a node's control log", false, 1, flipped},
 	} {
-		r.healthy(time.Minute)
+		r.healthy(hang)
 		x := r.leader("q")
 		if !s.leads {
 			x = r.others(x)[0]
@@ -64,13 +64,13 @@ func TestDamageHealsInUse(t *testing.T) {
 		goesOn()
 		began := time.Now()
 		r.start(x)
-		r.within(time.Minute, "what was damaged lies aside", func() error {
+		r.within(hang, "what was damaged lies aside", func() error {
 			if n := aside(t, dir); n != before+1 {
 				return fmt.Errorf("%d of group %d do", n-before, s.group)
 			}
 			return nil
 		})
-		r.healthy(time.Minute)
+		r.healthy(hang)
 		t.Logf("%s, on %s: healthy after %v", s.what, x.Name, time.Since(began).Round(time.Millisecond))
 		goesOn()
 	}

@@ -55,7 +55,7 @@ func TestFactorFallsAndRisesInUse(t *testing.T) {
 // owned checks a queue's own count: as many came in as were sent.
 func (r *rig) owned(l *ledger) {
 	r.t.Helper()
-	r.within(time.Minute, "the leader of "+l.queue+" counts as many messages as were sent", func() error {
+	r.within(hang, "the leader of "+l.queue+" counts as many messages as were sent", func() error {
 		a, err := r.ask(r.leader(l.queue), http.MethodGet, queuePath(l.queue), nil)
 		var q admin.Queue
 		if err == nil {
@@ -86,7 +86,7 @@ func TestNameIsTakenAgainWhileANodeIsDown(t *testing.T) {
 	down := r.others(r.leader("q"))[0]
 	r.kill(down)
 	r.change(http.MethodDelete, queuePath("q")+"?drainDeadline=0s", nil)
-	r.within(time.Minute, "the old queue is gone", func() error {
+	r.within(hang, "the old queue is gone", func() error {
 		a, err := r.ask(r.alive()[0], http.MethodGet, queuePath("q"), nil)
 		if err == nil && a.Status != http.StatusNotFound {
 			err = fmt.Errorf("it is there: %s", a.Body)
@@ -103,8 +103,8 @@ func TestNameIsTakenAgainWhileANodeIsDown(t *testing.T) {
 	p.run(r.ctx)
 	r.start(down)
 	p.run(r.ctx)
-	r.healthy(time.Minute)
-	r.within(time.Minute, down.Name+" has nothing of the old queue", func() error {
+	r.healthy(hang)
+	r.within(hang, down.Name+" has nothing of the old queue", func() error {
 		for _, x := range r.nodes {
 			list, err := groupDirs(x.Dir)
 			if err != nil {

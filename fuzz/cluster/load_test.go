@@ -19,7 +19,8 @@ import (
 	"weida/broker/wire"
 )
 
-// electionMax is how long a group may be without a leader after a node was started again. It is a promise.
+// electionMax is how long a group may be without a leader after a node was started again. It is a promise, and judged in
+// a long run: a machine that is slow breaks it.
 const electionMax = 10 * time.Second
 
 // Three nodes are stopped and started, one after the other, under load: every group has a leader soon after each, no
@@ -44,12 +45,15 @@ func TestRollingRestart(t *testing.T) {
 	for _, x := range r.nodes {
 		r.stop(x)
 		r.start(x)
-		began := time.Now()
-		r.within(electionMax, "every group has a leader after the restart of "+x.Name, r.led)
+		began, most := time.Now(), hang
+		if long {
+			most = electionMax
+		}
+		r.within(most, "every group has a leader after the restart of "+x.Name, r.led)
 		t.Logf("%s is back, and every group has a leader %v later", x.Name, time.Since(began).Round(time.Millisecond))
-		r.healthy(time.Minute)
+		r.healthy(hang)
 	}
-	r.within(time.Minute, "the leaders are spread", func() error { return r.spread(names) })
+	r.within(hang, "the leaders are spread", func() error { return r.spread(names) })
 	stop()
 	for _, l := range ledgers {
 		r.finish(l)
@@ -81,7 +85,7 @@ func (r *rig) applyMany(spec control.QueueSpec, names []string) {
 	}
 	close(next)
 	work.Wait()
-	r.healthy(time.Minute)
+	r.healthy(hang)
 }
 
 // led says which group has no leader that runs.
@@ -135,7 +139,7 @@ func TestLargeBesideSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	began, had := time.Now(), small.answers()
-	res, err := prod.Publish(r.ctx, client.Message{Body: &pattern{size: size}, Length: size, Within: time.Minute})
+	res, err := prod.Publish(r.ctx, client.Message{Body: &pattern{size: size}, Length: size, Within: hang})
 	if err != nil || res.Outcome != client.OK || res.Evidence != wire.Replicated(3, wire.Flushed) {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -183,7 +187,7 @@ func (l *ledger) answers() int {
 func (r *rig) terms() string {
 	r.t.Helper()
 	var b strings.Builder
-	r.within(time.Minute, "every group has a leader", func() error {
+	r.within(hang, "every group has a leader", func() error {
 		b.Reset()
 		s, err := r.status()
 		if err != nil {

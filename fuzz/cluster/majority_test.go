@@ -45,7 +45,7 @@ func TestControlMajorityIsKilled(t *testing.T) {
 	goOn()
 	r.kill(r.nodes[:3]...)
 	goOn()
-	r.within(30*time.Second, "a change is refused", func() error { // what a leader had before may be made later
+	r.within(hang, "a change is refused", func() error { // what a leader had before may be made later
 		a, err := r.ask(r.nodes[3], http.MethodPut, queuePath("perhaps"), map[string]any{"spec": pinned("n4")})
 		if err == nil && a.Code != wire.NotCommitted {
 			err = fmt.Errorf("status %d, %s", a.Status, a.Body)
@@ -81,7 +81,7 @@ func TestControlMajorityIsKilled(t *testing.T) {
 // voters waits until the control group has so many.
 func (r *rig) voters(n int) {
 	r.t.Helper()
-	r.within(time.Minute, fmt.Sprintf("the control group has %d voters", n), func() error {
+	r.within(hang, fmt.Sprintf("the control group has %d voters", n), func() error {
 		g, err := r.group("control")
 		if err == nil && len(g.CommittedVoters) != n {
 			err = fmt.Errorf("it has %v", g.CommittedVoters)
@@ -140,7 +140,7 @@ func TestQueueMajorityIsKilled(t *testing.T) {
 	broken, whole := newLedger(t, "broken"), newLedger(t, "whole")
 	c := r.client()
 	for range 5 {
-		r.send(c, broken, wire.Replicated(2, wire.Flushed))
+		r.send(c, broken, wire.Replicated(2, wire.Flushed), hang)
 	}
 	k := &consuming{r: r, l: whole, id: "k"}
 	p := &producing{r: r, l: whole, id: "p", want: wire.Replicated(2, wire.Flushed), size: 100}
@@ -159,7 +159,7 @@ func TestQueueMajorityIsKilled(t *testing.T) {
 	r.refused(c, broken, wire.NoQuorum)
 	r.start(r.nodes[:2]...)
 	r.leader("broken")
-	if m := r.send(c, broken, wire.Replicated(2, wire.Flushed)); m.result.Outcome != client.OK {
+	if m := r.send(c, broken, wire.Replicated(2, wire.Flushed), hang); m.result.Outcome != client.OK {
 		t.Errorf("all are back: %s, %v", m.result.Outcome, m.result.Err)
 	}
 	stopProducing()

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"weida/broker/admin"
 	"weida/broker/client"
@@ -78,7 +77,7 @@ func (w *witness) publish(ctx context.Context, id string) error {
 func (w *witness) more() {
 	w.r.t.Helper()
 	goal := w.confirmed.Load() + 20
-	w.r.within(time.Minute, "some more are confirmed", func() error {
+	w.r.within(hang, "some more are confirmed", func() error {
 		if n := w.confirmed.Load(); n < goal {
 			return fmt.Errorf("%d of %d", n, goal)
 		}
@@ -166,7 +165,7 @@ func TestPausedAndCut(t *testing.T) {
 		w.more()
 	}
 	stop()
-	r.within(time.Minute, "all replicas hold everything", func() error {
+	r.within(hang, "all replicas hold everything", func() error {
 		g, err := r.group(admin.QueueGroup("q"))
 		if err == nil && (g.InStep != 3 || g.BehindEntries != 0) {
 			err = fmt.Errorf("%d are in step, one is %d entries behind", g.InStep, g.BehindEntries)

@@ -15,7 +15,7 @@ import (
 // ailing waits until the cluster says of a node's disk that it is in a state.
 func (r *rig) ailing(x *node, state string) {
 	r.t.Helper()
-	r.within(time.Minute, "the disk of "+x.Name+" is told as "+state, func() error {
+	r.within(hang, "the disk of "+x.Name+" is told as "+state, func() error {
 		s, err := r.status()
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (r *rig) ailing(x *node, state string) {
 // moved waits until a queue is led by another node, or by this one again.
 func (r *rig) moved(queue string, x *node, back bool) {
 	r.t.Helper()
-	r.within(time.Minute, fmt.Sprintf("%s is led by %s: %v", queue, x.Name, back), func() error {
+	r.within(hang, fmt.Sprintf("%s is led by %s: %v", queue, x.Name, back), func() error {
 		if y := r.leader(queue); (y == x) != back {
 			return fmt.Errorf("%s leads it", y.Name)
 		}
@@ -82,7 +82,7 @@ func TestPowerFullLeader(t *testing.T) {
 		goOn("messages are confirmed by the first leader", 100)
 		stop()
 		l.judge(r.peek(r.client(), l))
-		r.healthy(time.Minute)
+		r.healthy(hang)
 		r.stop(r.nodes...)
 		r.disks(l, q.Metadata.UID)
 		r.alike(q.Metadata.UID)

@@ -74,7 +74,7 @@ func (r *rig) suffer(rng *rand.Rand, t trouble) {
 	c.await("it is confirmed to by those who are well", 100)
 	r.t.Logf("%s led; all queues are confirmed to %v after it began", x.Name, time.Since(began).Round(time.Millisecond))
 	if t.ends {
-		r.within(time.Minute, x.Name+" ends by itself", func() error {
+		r.within(hang, x.Name+" ends by itself", func() error {
 			if x.Alive() {
 				return errors.New("it runs")
 			}
@@ -82,7 +82,7 @@ func (r *rig) suffer(rng *rand.Rand, t trouble) {
 		})
 	}
 	r.heal(x, t)
-	r.within(2*time.Minute, "every group is healthy", func() error {
+	r.within(hang, "every group is healthy", func() error {
 		if !x.Alive() { // its file system may have ended with the fault, and it with its file system
 			r.remount(x)
 			r.start(x)
@@ -127,7 +127,7 @@ func (r *rig) drop(names []string) {
 	r.t.Helper()
 	for _, name := range names {
 		r.change("DELETE", queuePath(name)+"?drainDeadline=0s", nil)
-		r.within(time.Minute, name+" is gone", func() error {
+		r.within(hang, name+" is gone", func() error {
 			a, err := r.ask(r.alive()[0], "GET", queuePath(name), nil)
 			if err == nil && a.Status != 404 {
 				err = fmt.Errorf("status %d", a.Status)

@@ -37,7 +37,7 @@ func (p *producing) run(ctx context.Context) {
 
 func (p *producing) publish(ctx context.Context, c *client.Client) error {
 	prod, err := c.Producer(p.r.ctx, p.l.queue, client.ProducerOptions{
-		ID: p.id, Want: p.want, Patience: time.Minute, Window: p.window,
+		ID: p.id, Want: p.want, Patience: hang, Window: p.window,
 	})
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (k *consuming) run(ctx context.Context) {
 }
 
 func (k *consuming) consume(ctx context.Context, c *client.Client) error {
-	sub, err := c.Consumer(k.r.ctx, k.l.queue, client.ConsumerOptions{Subscription: k.id, Patience: time.Minute})
+	sub, err := c.Consumer(k.r.ctx, k.l.queue, client.ConsumerOptions{Subscription: k.id, Patience: hang})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (r *rig) background(what ...func(context.Context)) (stop func()) {
 // await waits until a ledger's tally is as wanted, or something is wrong.
 func (r *rig) await(l *ledger, what string, so func(tally) bool) {
 	r.t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(hang)
 	for {
 		c, moved := l.tally()
 		l.mu.Lock()
@@ -195,7 +195,7 @@ func (r *rig) await(l *ledger, what string, so func(tally) bool) {
 // peek looks at everything in a queue.
 func (r *rig) peek(c *client.Client, l *ledger) (list []*message) {
 	r.t.Helper()
-	r.within(time.Minute, "queue "+l.queue+" can be looked at", func() error {
+	r.within(hang, "queue "+l.queue+" can be looked at", func() error {
 		list = nil
 		for d, err := range c.Peek(r.ctx, l.queue, client.PeekOptions{}) {
 			if err != nil {
@@ -227,7 +227,7 @@ func (r *rig) finish(l *ledger) {
 	}
 	k := &consuming{r: r, l: l, id: "last"}
 	stop := r.background(k.run)
-	r.within(time.Minute, "queue "+l.queue+" is empty", func() error {
+	r.within(hang, "queue "+l.queue+" is empty", func() error {
 		if left := l.left(); left > 0 {
 			return fmt.Errorf("%d are left", left)
 		}
