@@ -166,7 +166,8 @@ func TestDiskFull(t *testing.T) {
 	p.put(1, "before")
 	c := r.consumer("s", 10)
 	before := c.get(0, 1, "before")
-	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: "*.seg"}, 1, 1, fsync.ErrDiskFull)
+	segments := filepath.Join(r.groupDir("demo"), "*.seg")
+	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: segments}, 1, 1, fsync.ErrDiskFull)
 	p.send(&wire.Publish{Seq: 2, Low: 1, Body: []byte("lost")})
 	p.refused(2, wire.DiskFull)
 	if e := p.put(3, "after"); e.Offset != 1 {
@@ -185,7 +186,8 @@ func TestDiskFullForConsumers(t *testing.T) {
 	p.put(1, "held")
 	c := r.consumer("s", 10)
 	d := c.get(0, 1, "held")
-	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: "*.seg"}, 1, 2, fsync.ErrDiskFull) // settle, then detach
+	segments := filepath.Join(r.groupDir("demo"), "*.seg")
+	files.Fail(faultfs.Match{Op: faultfs.OpWrite, Path: segments}, 1, 2, fsync.ErrDiskFull) // settle, then detach
 	c.send(&wire.Settle{Offset: d.Offset, Attempt: d.Attempt, Term: d.Term, Verb: wire.Accept})
 	c.end(wire.DiskFull)
 	for seq := uint64(2); ; seq++ { // until the detach was refused as well
