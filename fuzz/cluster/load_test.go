@@ -19,8 +19,8 @@ import (
 	"weida/broker/wire"
 )
 
-// electionMax is how long a group may be without a leader after a node was started again. It is a promise, and judged in
-// a long run: a machine that is slow breaks it.
+// electionMax is how long a group may be without a leader after a node was started again. It is a promise, and judged
+// in a long run: a machine that is slow breaks it.
 const electionMax = 10 * time.Second
 
 // Three nodes are stopped and started, one after the other, under load: every group has a leader soon after each, no
