@@ -1,6 +1,9 @@
 package weida_test
 
 import (
+	"go/ast"
+	"go/token"
+	"path"
 	"strings"
 	"testing"
 )
@@ -184,6 +187,51 @@ func deterministic(s *source) []finding {
 	if !edge {
 		list = append(list, goStatements(s)...)
 	}
+	return list
+}
+
+// TestRulesStayOn: what a rule of the store or of replicas can be left out with is reached by tests alone. Nothing that
+// users run has a flag, a variable or a build that does it; that the binary holds nothing of it, whoever builds one for
+// a suite sees (fuzz/internal/process).
+func TestRulesStayOn(t *testing.T) { check(t, switches) }
+
+func switches(s *source) []finding {
+	if strings.HasSuffix(s.name, "_test.go") {
+		return nil
+	}
+	var list []finding
+	for _, c := range s.selectors() {
+		if c.name == "SwitchOff" {
+			list = append(list, s.at(c.pos, "SwitchOff: only tests leave a rule out"))
+		}
+	}
+	name := func(e ast.Expr) bool {
+		sel, ok := e.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		id, ok := sel.X.(*ast.Ident)
+		return ok && id.Name == "off"
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, e := range n.Lhs {
+				if name(e) {
+					list = append(list, s.at(e.Pos(), "only tests leave a rule out"))
+				}
+			}
+		case *ast.UnaryExpr:
+			if n.Op == token.AND && name(n.X) && path.Base(s.name) != "switchoff.go" {
+				list = append(list, s.at(n.Pos(), "only tests and switchoff.go reach a switch"))
+			}
+		case *ast.BasicLit:
+			if strings.Contains(n.Value, "WEIDA_SWITCH_OFF") && !s.in("fuzz") {
+				list = append(list, s.at(n.Pos(), "only tests and suites name the variable"))
+			}
+		}
+		return true
+	})
 	return list
 }
 

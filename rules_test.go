@@ -56,6 +56,13 @@ func TestRules(t *testing.T) {
 		{deterministic, "wal/a.go", "import \"fmt\"\nvar _ = fmt.Println", "events"},
 		{deterministic, "broker/a.go", "func f() { go f() }", ""},
 
+		{switches, "broker/a.go", "import \"weida/wal\"\nvar _ = wal.SwitchOff", "only tests"},
+		{switches, "wal/a.go", "func f() { off.gate = true }", "only tests"},
+		{switches, "wal/a.go", "var x = &off.gate", "switchoff.go"},
+		{switches, "wal/a.go", "const s = \"WEIDA_SWITCH_OFF\"", "only tests"},
+		{switches, "wal/switchoff.go", "var x = &off.gate", ""},
+		{switches, "wal/a_test.go", "func f() { off.gate = true }", ""},
+
 		{lengths, "wal/a.go", strings.Repeat("\n", fileLinesMax), "file of"},
 		{lengths, "wal/a_test.go", strings.Repeat("\n", fileLinesMax), ""},
 		{lengths, "wal/a.go", "func f() {" + long + "}", "function f"},

@@ -25,7 +25,7 @@ func TestPowerSeesWhatIsNotFlushed(t *testing.T) {
 		{"raftstore.answersWait", 3, wire.Replicated(2, wire.Flushed)},
 	} {
 		t.Run(s.rule, func(t *testing.T) {
-			t.Setenv("WEIDA_SWITCH_OFF", s.rule)
+			t.Setenv(process.OffVariable, s.rule)
 			rng := seeded(t)
 			r := poweredRigOf(t, bin, s.nodes, "ext4", rng)
 			c := newCuts(r, rng, control.QueueSpec{Replicas: s.nodes}, s.want, "a", "b")

@@ -22,6 +22,7 @@ type result struct {
 	cuts     int // nodes whose power was cut
 	elected  int
 	changes  int64
+	noticed  time.Duration // when the first violation was seen, from the beginning of the load
 	healed   time.Duration // from the last fault until everything was drained
 	report   *history.Report
 	wrong    []string
@@ -68,6 +69,9 @@ func (r *run) judge() (*result, error) {
 	res := r.result(healed)
 	res.ill = ill
 	res.report = r.history.judge.Finish()
+	if res.noticed = r.noticed; res.noticed == 0 {
+		res.noticed = r.now() // only the end showed it, if anything did
+	}
 	return res, r.paint(res, total)
 }
 

@@ -45,6 +45,7 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 	flags.BoolVar(&o.keep, "keep", false, "keep the data directories also if nothing is wrong")
 	flags.StringVar(&o.bin, "bin", "", "the `PROGRAM` weida; built from these sources if empty")
 	flags.StringVar(&o.target, "target", "", "a context `FILE`: load and judge that cluster, and hurt nobody")
+	flags.StringVar(&o.broken, "break", "", "leave a `RULE` out of the nodes, and be content if that is noticed: "+breakables())
 	plan := flags.Bool("plan", false, "print the schedule and do nothing")
 	if err := flags.Parse(args); err != nil {
 		return false, err
@@ -59,7 +60,10 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 		return false, fmt.Errorf("--nodes is 1, 3, 5 or 7, --queues and --rate at least 1")
 	}
 	if o.target != "" {
-		o.kinds, o.fs, o.bin = nil, "none", "none"
+		o.kinds, o.fs, o.bin, o.broken = nil, "none", "none", ""
+	}
+	if err := breakRule(o.broken); err != nil {
+		return false, err
 	}
 	o.possible(live)
 	o.again = o.repeat()
@@ -93,6 +97,9 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 		return false, err
 	}
 	res.tell(out)
+	if o.broken != "" {
+		return !res.found(), nil
+	}
 	return res.failed(), nil
 }
 
@@ -103,6 +110,9 @@ func (o *options) repeat() string {
 		text += "--target " + o.target
 	} else {
 		text += fmt.Sprintf("--nodes %d --faults %s --fs %s", o.nodes, join(o.kinds), o.fs)
+	}
+	if o.broken != "" {
+		text += " --break " + o.broken
 	}
 	return text + fmt.Sprintf(" --queues %d --duration %v --rate %d --seed %d", o.queues, o.duration, o.rate, o.seed)
 }
@@ -119,7 +129,11 @@ func (o *options) build() (err error) {
 	if err != nil {
 		return fmt.Errorf("%w; what an earlier run kept is not touched: move it away, or take another seed", err)
 	}
-	o.bin, err = process.Build(dir)
+	if o.broken != "" {
+		o.bin, err = process.BuildSwitched(dir)
+	} else {
+		o.bin, err = process.Build(dir)
+	}
 	return err
 }
 
@@ -150,6 +164,9 @@ func (res *result) tell(out io.Writer) {
 	}
 	for _, w := range res.troubles {
 		fmt.Fprintf(out, "the harness had trouble: %s\n", w)
+	}
+	if res.o.broken != "" {
+		fmt.Fprint(out, res.tellBroken())
 	}
 	if res.failed() {
 		fmt.Fprintf(out, "kept: %s\nagain: %s\n", res.dir, res.o.again)

@@ -38,6 +38,7 @@ type options struct {
 	lieAt         time.Duration // of a test: from when on disks say that they flushed, and do not; 0 for never
 	tty           bool
 	target        string // a context file: somebody else's cluster
+	broken        string // the rule that the nodes are without, "" for none
 	again         string // the command that repeats it
 }
 
@@ -71,6 +72,7 @@ type run struct {
 	troubles []string // guarded by mu; what went wrong with the harness
 	bars     []*bar   // guarded by mu; faults as they were
 	begun    map[kind]int
+	noticed  time.Duration // when something wrong was seen first; of who samples
 	said     time.Duration // when the live line was written last; of who samples
 	samples  []sample      // guarded by mu
 	elected  []change      // guarded by mu
@@ -203,7 +205,7 @@ func (r *run) load(ctx context.Context, plan []fault) error {
 		}
 	}
 	work.Go(func() { g.work(ctx) })
-	work.Go(func() { r.sampling(ctx) })
+	work.Go(func() { r.sampling(ctx, cancel) })
 	err := r.attack(ctx, plan)
 	<-ctx.Done()
 	work.Wait()

@@ -22,8 +22,9 @@ type change struct {
 	to    string
 }
 
-// sampling looks at the run twice a second, for the live line and the picture, until ctx ends.
-func (r *run) sampling(ctx context.Context) {
+// sampling looks at the run twice a second, for the live line and the picture, until ctx ends. A run without a rule is
+// ended when that is noticed.
+func (r *run) sampling(ctx context.Context, enough func()) {
 	rng := rand.New(rand.NewPCG(r.o.seed, 3))
 	leaders := make(map[string]string)
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -41,7 +42,12 @@ func (r *run) sampling(ctx context.Context) {
 		if n%2 == 0 {
 			r.leaders(ctx, rng, leaders)
 		}
-		r.say(c)
+		if bad := r.say(c); bad > 0 && r.noticed == 0 {
+			r.noticed = r.now()
+			if r.o.broken != "" {
+				enough()
+			}
+		}
 	}
 }
 
@@ -77,24 +83,23 @@ func (r *run) leaders(ctx context.Context, rng *rand.Rand, was map[string]string
 // sayEvery is how often the live line is written where there is no terminal.
 const sayEvery = 10 * time.Second
 
-// say writes the live line.
-func (r *run) say(c counts) {
-	if r.o.live == nil {
-		return
-	}
+// say writes the live line, and returns how many violations there are.
+func (r *run) say(c counts) (bad int) {
 	r.mu.Lock()
+	bad = len(r.problems) + int(r.history.broken.Load())
 	text := fmt.Sprintf("%s of %s · seed %d · %d acknowledged, %d delivered · %s · %d leader changes · %d violations",
 		r.now().Round(time.Second), r.o.duration, r.o.seed, c.acked, c.delivered, faultsOf(r.begun), len(r.elected),
-		len(r.problems)+int(r.history.broken.Load()))
+		bad)
 	r.mu.Unlock()
-	if r.o.tty {
+	switch {
+	case r.o.live == nil:
+	case r.o.tty:
 		fmt.Fprintf(r.o.live, "\r%s\x1b[K", text)
-		return
-	}
-	if r.now() >= r.said+sayEvery {
+	case r.now() >= r.said+sayEvery:
 		r.said = r.now().Truncate(sayEvery)
 		fmt.Fprintln(r.o.live, text)
 	}
+	return bad
 }
 
 // faultsOf counts faults in words.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,6 +27,7 @@ const (
 type Node struct {
 	bin, config string
 	by          []string // another command, which becomes it
+	env         []string // more than this process has
 	said        *os.File // everything that its lives wrote
 	cmd         *exec.Cmd
 	ready       chan string                   // what the present life says when it is ready; closed when it says no more
@@ -49,34 +49,15 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("the node ended before it was ready: %s; see %s", e.How, e.Said)
 }
 
-// Build makes the binary in a directory, from the sources of this module, and returns its path.
-func Build(dir string) (string, error) {
-	bin := filepath.Join(dir, "weida")
-	out, err := exec.Command("go", "build", "-o", bin, "weida/cmd/weida").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build weida: %w\n%s", err, out)
-	}
-	return bin, nil
-}
-
-// BuildSwitched makes a binary that is weida, too, but leaves out the rules that WEIDA_SWITCH_OFF names in its
-// environment: wal.RULE and raftstore.RULE, separated by spaces. Suites show with it that they would notice. It is the
-// test binary of the command, so that nothing of this is in what users run.
-func BuildSwitched(dir string) (string, error) {
-	bin := filepath.Join(dir, "weida") // by this name it is the command
-	out, err := exec.Command("go", "test", "-c", "-o", bin, "weida/cmd/weida").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build weida with rules to switch off: %w\n%s", err, out)
-	}
-	return bin, nil
-}
-
 // New is a node that was not started yet. What its lives write is appended to said, which stays the caller's.
 func New(bin, config string, said *os.File) *Node { return &Node{bin: bin, config: config, said: said} }
 
 // By has every life from now on started by another command, which has to become the node: no process of its own may
 // stay between them, or signals miss the node.
 func (n *Node) By(command ...string) { n.by = command }
+
+// With has every life from now on have more in its environment, NAME=VALUE, than this process has.
+func (n *Node) With(env ...string) { n.env = env }
 
 // Launch starts a life and does not wait for it to be ready.
 func (n *Node) Launch() error {
@@ -87,6 +68,9 @@ func (n *Node) Launch() error {
 	args := append(slices.Clone(n.by), n.bin, "serve", "--config", n.config)
 	n.cmd = exec.Command(args[0], args[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = in, n.said
+	if len(n.env) > 0 {
+		n.cmd.Env = append(os.Environ(), n.env...)
+	}
 	// The node must not outlive a harness that is killed itself.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = n.cmd.Start()
@@ -209,6 +193,9 @@ func (n *Node) Alive() bool {
 		return true
 	}
 }
+
+// Status is the exit status of a life that is over, -1 if a signal ended it.
+func (n *Node) Status() int { return n.cmd.ProcessState.ExitCode() }
 
 // AddressTaken says that the life that ended found its port in use.
 func (n *Node) AddressTaken() bool {
