@@ -144,6 +144,30 @@ func fieldCases() *proven {
 	}
 }
 
+// switchedRules is the table of rules that were left out to see whether that is noticed.
+func switchedRules() *proven {
+	return &proven{
+		page: "docs/reference/faults.md", cells: 4, proof: 2, id: regexp.MustCompile("^`[a-z-]+`$"),
+		ids: []string{"`flush-before-ack`", "`body-before-entry`", "`digest`", "`directory-flush`", "`incarnation`"},
+	}
+}
+
+// TestSwitchedRules: each of these rules stands once, with the tests that leave it out and demand that it is missed, and
+// fuzz/crash can leave it out.
+func TestSwitchedRules(t *testing.T) {
+	p := switchedRules()
+	p.check(t)
+	text, err := os.ReadFile("fuzz/crash/broken.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range p.ids {
+		if !bytes.Contains(text, []byte(strings.ReplaceAll(id, "`", `"`))) {
+			t.Errorf("fuzz/crash --break does not know %s", id)
+		}
+	}
+}
+
 // TestFaultMatrix: each row of the fault matrix stands once, with living tests or a reason (W-74, G-2).
 func TestFaultMatrix(t *testing.T) { faultMatrix().check(t) }
 

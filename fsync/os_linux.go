@@ -17,7 +17,7 @@ func OS() FS { return osFS{} }
 type osFS struct{}
 
 func (osFS) Create(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, osError("create", name, err)
 	}
@@ -30,7 +30,7 @@ func (osFS) Open(name string, access Access) (File, error) {
 		flag = os.O_RDWR
 	}
 	// O_NONBLOCK keeps a pipe that lies where a file should from blocking the open.
-	f, err := os.OpenFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := openFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
 		return nil, NewError("open", name, ErrNotRegular)
 	}
@@ -53,7 +53,7 @@ func regular(f *os.File) error {
 }
 
 func (osFS) OpenDir(name string) (Dir, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := openFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, osError("opendir", name, err)
 	}
@@ -73,7 +73,7 @@ func (osFS) Remove(name string) error {
 }
 
 func (osFS) List(name string) ([]Entry, error) {
-	des, err := os.ReadDir(name)
+	des, err := spared(func() ([]os.DirEntry, error) { return os.ReadDir(name) })
 	if err != nil {
 		return nil, osError("list", name, err)
 	}
@@ -107,7 +107,7 @@ func entryOf(info fs.FileInfo) Entry {
 }
 
 func (osFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, osError("lock", name, err)
 	}

@@ -47,6 +47,9 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
+// spareDescriptors are kept for the store's files: a node that clients have taken all others from goes on to store.
+const spareDescriptors = 64
+
 // serve runs the node of a configuration file until ctx ends or its storage fails.
 func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFile) error) (err error) {
 	var f nodeFile
@@ -62,6 +65,9 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 		return fmt.Errorf("%s: %w; nothing was started", config, err)
 	}
 	data := beside(config, f.Data)
+	if err := fsync.KeepDescriptors(spareDescriptors); err != nil {
+		return fmt.Errorf("%w; nothing was started; raise the limit of open files (ulimit -n)", err)
+	}
 	if err := fsync.MkdirAll(fsync.OS(), filepath.Dir(data)); err != nil {
 		return err
 	}

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"weida/broker/control"
 	"weida/fuzz/internal/fleet"
 	"weida/fuzz/internal/history"
 	"weida/fuzz/internal/process"
@@ -23,11 +26,15 @@ type seat struct {
 	up    bool       // it should be running
 	late  time.Time  // when it is started again after it ended by itself
 
+	before control.NodeStatus // what the others had on record when its directory was taken away
+	fds    unix.Rlimit        // what it had before it was limited; zero if it is not
+
 	mu      sync.Mutex
 	flipped bool   // guarded by mu; a bit of it was flipped
 	full    bool   // guarded by mu; its disk is
 	out     string // guarded by mu; why it takes no part, "" if it does
 	frozen  bool   // guarded by mu
+	foreign bool   // guarded by mu; its directory is not its own
 }
 
 // start is how one went.
@@ -86,7 +93,11 @@ func (r *run) play(ctx context.Context, list []fault, watch bool) error {
 			ref = 0
 		}
 		r.lookNow(f, taken)
-		r.until(ctx, max(b.began+shortest, f.At+f.For), watch && f.Kind != kill && f.Kind != powerOff)
+		until := max(b.began+shortest, f.At+f.For)
+		if f.Kind == rollback { // its beginning takes a life
+			until = r.now() + f.For
+		}
+		r.until(ctx, until, watch && f.Kind != kill && f.Kind != powerOff)
 		err := r.end(b)
 		b.ended = r.now()
 		r.struck(b, false)
@@ -137,6 +148,12 @@ func (r *run) begin(b *bar) (err error) {
 		return r.each(b.Nodes, (*run).stop)
 	case bitflip:
 		return r.flip(b)
+	case rollback:
+		return r.rollBack(b)
+	case emptied:
+		return r.empty(b)
+	case limits:
+		return r.limit(b)
 	case diskfull:
 		return r.each(b.Nodes, func(_ *run, s *seat) error {
 			s.set(func() { s.full = true })
@@ -159,6 +176,13 @@ func (r *run) end(b *bar) error {
 		})
 	case partition:
 		return r.net.set(nil)
+	case limits:
+		return r.unlimit(b)
+	case rollback, emptied:
+		if err := r.putRight(r.seats[b.Nodes[0]], b); err != nil {
+			return err
+		}
+		fallthrough
 	case kill, powerOff, restart, bitflip:
 		return r.each(b.Nodes, func(r *run, s *seat) error {
 			if s.Alive() {
@@ -191,7 +215,13 @@ func (s *seat) set(change func()) {
 func (s *seat) usable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.frozen && s.out == "" && s.Alive()
+	return !s.frozen && !s.foreign && s.out == "" && s.Alive()
+}
+
+func (s *seat) isForeign() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.foreign
 }
 
 func (s *seat) freeze(on bool) (err error) {
@@ -287,6 +317,10 @@ func (r *run) flip(b *bar) error {
 // watch looks after the processes: one that ended by itself is told of, and started again.
 func (r *run) watch() {
 	for _, s := range r.seats {
+		if s.isForeign() {
+			r.foreigner(s)
+			continue
+		}
 		if s.ready != nil {
 			select {
 			case up := <-s.ready:

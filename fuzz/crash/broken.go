@@ -41,12 +41,9 @@ func breakRule(name string) error {
 	return fmt.Errorf("there is no rule %q to break; there are %s", name, breakables())
 }
 
-// found says that something contradicts what was promised, whatever the machine's speed: what only came late does not.
-func (res *result) found() bool { return len(res.wrong)+len(res.report.Safety) > 0 }
-
 // tellBroken says whether a run without a rule noticed. It is wrong with the run, not with the cluster, if it did not.
 func (res *result) tellBroken() string {
-	if !res.found() {
+	if !res.failed() {
 		return fmt.Sprintf("NOT NOTICED: without the rule %s nothing was found in %v\n", res.o.broken,
 			res.o.duration.Round(time.Second))
 	}

@@ -37,7 +37,7 @@ func (g *governor) work(ctx context.Context) {
 			g.drain(ctx)
 		case s.plan == moved:
 			g.move(s)
-		case s.plan == reborn:
+		case s.plan == reborn || s.plan == brief:
 			g.again(ctx, s)
 		}
 	}

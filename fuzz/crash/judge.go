@@ -19,6 +19,7 @@ type result struct {
 	dir      string
 	counts   counts
 	begun    map[kind]int
+	turned   int // processes on a directory that is not their own that found out
 	cuts     int // nodes whose power was cut
 	elected  int
 	changes  int64
@@ -43,9 +44,14 @@ func (r *run) late(format string, args ...any) {
 func (r *run) judge() (*result, error) {
 	began := time.Now()
 	r.recover()
-	r.history.Note(&history.Healed{})
-	r.drainAll(context.Background())
-	ill := r.healthy(context.Background())
+	var ill []string
+	if r.o.broken == "" || r.noticed == 0 { // else it is known that something is wrong
+		r.history.Note(&history.Healed{})
+		r.drainAll(context.Background())
+		ill = r.healthy(context.Background())
+	} else {
+		r.over()
+	}
 	stop := time.AfterFunc(r.o.heal-min(time.Since(began), r.o.heal), r.over)
 	r.moves.Wait()
 	stop.Stop()
@@ -94,7 +100,7 @@ func (r *run) result(healed time.Duration) *result {
 	defer r.mu.Unlock()
 	res := &result{
 		o: r.o, dir: r.dir, counts: c, begun: r.begun, elected: len(r.elected), changes: r.changes.Load(), healed: healed,
-		wrong: r.problems, late: r.lates, troubles: r.troubles,
+		turned: r.turned, wrong: r.problems, late: r.lates, troubles: r.troubles,
 	}
 	for _, b := range r.bars {
 		if b.Kind == powerOff {
@@ -156,6 +162,9 @@ func (res *result) table() string {
 	row("delivered, settled\t%d, %d", c.delivered, c.settled)
 	row("faults\t%s", faultsOf(res.begun))
 	row("nodes whose power was cut\t%d", res.cuts)
+	if res.begun[rollback]+res.begun[emptied] > 0 {
+		row("processes turned away from a directory not their own\t%d", res.turned)
+	}
 	row("leader changes, changes by the administrator\t%d, %d", res.elected, res.changes)
 	row("healed and drained after\t%v", res.healed.Round(10*time.Millisecond))
 	for _, out := range res.out {

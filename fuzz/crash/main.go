@@ -97,10 +97,7 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 		return false, err
 	}
 	res.tell(out)
-	if o.broken != "" {
-		return !res.found(), nil
-	}
-	return res.failed(), nil
+	return res.failed() == (o.broken == ""), nil
 }
 
 // repeat is the command that does the same once more.
@@ -210,6 +207,7 @@ func (o *options) possible(live io.Writer) {
 	}
 	if o.nodes == 1 {
 		missing[partition], missing[bitflip] = "one node has nobody to be cut off from", "one node has nobody to heal it"
+		missing[rollback], missing[emptied] = "one node has nobody to tell it", "one node has nobody to tell it"
 	}
 	if why := diskMissing(o.fs); why != "" {
 		fmt.Fprintf(live, "left out: --fs %s: %s\n", o.fs, why)

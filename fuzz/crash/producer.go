@@ -129,7 +129,7 @@ func (p *producer) publish(ctx context.Context, q *queue, prod *client.Producer)
 	}
 	for ctx.Err() == nil {
 		nap(ctx, p.pace/2+time.Duration(p.rng.Int64N(int64(p.pace))))
-		if p.r.history.backlog(q) > backlogMax || !p.room() {
+		if p.r.history.backlog(q) > backlogMax || !p.room() || !q.takes() {
 			continue
 		}
 		if !p.send(ctx, prod, p.make(q)) {

@@ -21,6 +21,7 @@ const (
 	steady plan = iota // it stays as it is
 	moved              // its replicas get more, fewer, and go to other nodes
 	reborn             // it is deleted and made again
+	brief              // the same, after few messages: one order of all that was done is looked for (rule Q12)
 )
 
 // slot is a name at which queues come and go.
@@ -43,12 +44,13 @@ type queue struct {
 	slot     *slot
 	uid      uint64
 	replicas int             // as it was made
+	taken    atomic.Int64    // messages that producers made for it
 	leaving  context.Context // ends when its deletion is about to be asked for
 	leave    context.CancelFunc
 }
 
-// slots are the names of a run and what is done with them: of ten queues one has one replica, one moves, and one is
-// deleted and made again.
+// slots are the names of a run and what is done with them: of ten queues one has one replica, one moves, and two are
+// deleted and made again, one of them after few messages.
 func slots(o options) (list []*slot) {
 	name := "q%03d"
 	if o.target != "" {
@@ -65,6 +67,8 @@ func slots(o options) (list []*slot) {
 			s.most = 1
 		case 4, 5:
 			s.most = o.nodes
+		case 6:
+			s.plan = brief
 		}
 		s.idle = sync.NewCond(&s.mu)
 		list = append(list, s)
@@ -74,6 +78,12 @@ func slots(o options) (list []*slot) {
 
 // id names the queue in the history.
 func (q *queue) id() history.Queue { return history.Queue{Name: q.slot.name, UID: q.uid} }
+
+// briefMax is how many messages a brief queue gets: the time that it takes to judge it rises exponentially.
+const briefMax = 8
+
+// takes says whether one more message may be made for the queue.
+func (q *queue) takes() bool { return q.slot.plan != brief || q.taken.Add(1) <= briefMax }
 
 func (q *queue) String() string { return fmt.Sprintf("queue %s (uid %d)", q.slot.name, q.uid) }
 
@@ -127,7 +137,7 @@ func (s *slot) queue() *queue {
 	return s.now
 }
 
-// spec is what a queue is made with. Where bits are flipped, what has one replica is on a sound node.
+// spec is what a queue is made with. Where one node's disk is spoiled, what has one replica is on another one.
 func (r *run) spec(replicas int, rng *rand.Rand) control.QueueSpec {
 	spec := control.QueueSpec{Replicas: replicas, Durability: control.Flushed}
 	if replicas == 1 && r.o.nodes > 1 && r.o.target == "" {

@@ -33,10 +33,17 @@ type counts struct {
 	delivered, settled                             int
 }
 
+// Brief queues have few enough operations for one order of them to be looked for; what is not decided in time counts as
+// not judged.
+const (
+	linearMax  = 250
+	linearTime = 5 * time.Second
+)
+
 // newRecorder begins the history of a run in a directory. One file holds all of it: one process is everybody.
 func newRecorder(dir string, heal time.Duration) (h *recorder, err error) {
 	h = &recorder{holds: make(map[uint64]int)}
-	h.judge = history.New(history.Options{HealMax: heal, LinearMax: -1})
+	h.judge = history.New(history.Options{HealMax: heal, LinearMax: linearMax, LinearTime: linearTime, Pictures: dir})
 	h.Writer, err = history.NewWriter(filepath.Join(dir, "history"), "run", func(l *history.Line) {
 		h.judge.Add(l)
 		h.broken.Store(int64(h.judge.Broken()))
@@ -173,6 +180,8 @@ func (h *recorder) changed(ref uint64, fate history.Fate, uid uint64) {
 var faultKinds = map[kind]history.FaultKind{
 	kill: history.Kill, powerOff: history.PowerCut, restart: history.Restart, pause: history.Pause,
 	partition: history.Partition, diskfull: history.DiskFull, bitflip: history.DiskFault,
+	// What lies aside meanwhile comes back: it costs nothing.
+	rollback: history.Kill, emptied: history.Kill, limits: history.Restart,
 }
 
 // fault notes that something is about to be done to nodes.

@@ -72,6 +72,7 @@ type run struct {
 	troubles []string // guarded by mu; what went wrong with the harness
 	bars     []*bar   // guarded by mu; faults as they were
 	begun    map[kind]int
+	turned   int           // guarded by mu; processes that said that they are not the node
 	noticed  time.Duration // when something wrong was seen first; of who samples
 	said     time.Duration // when the live line was written last; of who samples
 	samples  []sample      // guarded by mu
@@ -150,7 +151,7 @@ func (r *run) build() (err error) {
 	for i, x := range r.fleet.Nodes {
 		r.seats[i].Node, r.names = x, append(r.names, x.Name)
 	}
-	if r.fragile = -1; r.o.has(bitflip) {
+	if r.fragile = -1; r.o.has(bitflip) || r.o.has(rollback) || r.o.has(emptied) {
 		r.fragile = fragileOf(r.o.seed, r.o.nodes)
 	}
 	for _, s := range r.seats {

@@ -19,11 +19,14 @@ const (
 	powerOff  kind = "powercut"  // of the device below the data directory, and the process with it
 	bitflip   kind = "bitflip"   // one bit of one file, of a running or a stopped node, or the file itself
 	diskfull  kind = "diskfull"  // no room is left
+	rollback  kind = "rollback"  // the data directory is put back to a copy; the own one comes back when it is over
+	emptied   kind = "emptied"   // the data directory is empty, likewise
+	limits    kind = "limits"    // hardly any descriptors, or little memory
 	partition kind = "partition" // some are cut off from the others, in one or in both directions, or packets are lost
 )
 
 // kinds are all of them, in the order in which they are shown.
-var kinds = []kind{kill, powerOff, restart, pause, partition, diskfull, bitflip}
+var kinds = []kind{kill, powerOff, restart, pause, partition, diskfull, bitflip, rollback, emptied, limits}
 
 // fault is one row of a schedule.
 type fault struct {
@@ -68,7 +71,7 @@ type lane struct {
 
 // lanes: the first has the processes.
 var lanes = []lane{
-	{[]kind{kill, pause, restart, powerOff, bitflip}, 6 * time.Second},
+	{[]kind{kill, pause, restart, powerOff, bitflip, rollback, emptied, limits}, 6 * time.Second},
 	{[]kind{partition}, 12 * time.Second},
 	{[]kind{diskfull}, 15 * time.Second},
 }
@@ -100,14 +103,14 @@ func schedule(seed uint64, nodes int, duration time.Duration, chosen []kind) (li
 	return list
 }
 
-// fragileOf is the node whose bytes may be spoiled.
+// fragileOf is the node whose bytes may be spoiled, and whose directory may be another one for a while.
 func fragileOf(seed uint64, nodes int) int { return rand.New(rand.NewPCG(seed, 99)).IntN(nodes) }
 
 // drawer draws faults.
 type drawer struct {
 	rng   *rand.Rand
 	nodes int
-	// fragile is the only node whose bytes are spoiled: a queue of three replicas must keep a majority of sound ones,
+	// fragile is the only node whose bytes are spoiled or whose directory is another one for a while: a queue of three replicas must keep a majority of sound ones,
 	// and of five nodes any three may have one.
 	fragile int
 }
@@ -143,6 +146,14 @@ func (d *drawer) draw(k kind) fault {
 		}
 	case pause:
 		f.Nodes = d.some(1 + d.rng.IntN(majority))
+	case rollback, emptied:
+		f.For, f.Nodes = max(f.For, 3*time.Second), []int{d.fragile}
+		if k == emptied {
+			f.How = [...]string{withKey, withoutKey}[d.rng.IntN(2)]
+		}
+	case limits:
+		f.For, f.Nodes = max(f.For, 3*time.Second), d.some(1)
+		f.How = [...]string{descriptors, memory}[d.rng.IntN(2)]
 	case restart, diskfull:
 		f.Nodes = d.some(1 + d.rng.IntN(max(minority, 1)))
 	case bitflip:

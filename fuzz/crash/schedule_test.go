@@ -39,7 +39,7 @@ func TestSchedule(t *testing.T) {
 			}
 			for _, f := range list {
 				seen[string(f.Kind)+" "+f.How] = true
-				if f.Kind == bitflip && !slices.Equal(f.Nodes, []int{fragileOf(seed, nodes)}) {
+				if slices.Contains([]kind{bitflip, rollback, emptied}, f.Kind) && !slices.Equal(f.Nodes, []int{fragileOf(seed, nodes)}) {
 					t.Errorf("seed %d: %v", seed, f)
 				}
 			}
@@ -47,6 +47,7 @@ func TestSchedule(t *testing.T) {
 	}
 	for _, what := range []string{
 		"kill ", "powercut none", "powercut some", "powercut all", "restart ", "pause ", "diskfull ",
+		"rollback ", "emptied with-key", "emptied without-key", "limits descriptors", "limits memory",
 		"bitflip live", "bitflip stopped", "bitflip cut", "bitflip gone", "partition split",
 		"partition split-with-clients", "partition split-from-clients", "partition deaf", "partition mute",
 		"partition bridge", "partition loss",

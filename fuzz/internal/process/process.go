@@ -194,8 +194,8 @@ func (n *Node) Alive() bool {
 	}
 }
 
-// Status is the exit status of a life that is over, -1 if a signal ended it.
-func (n *Node) Status() int { return n.cmd.ProcessState.ExitCode() }
+// ExitStatus is that of a life that is over, -1 if a signal ended it.
+func (n *Node) ExitStatus() int { return n.cmd.ProcessState.ExitCode() }
 
 // AddressTaken says that the life that ended found its port in use.
 func (n *Node) AddressTaken() bool {
