@@ -152,8 +152,8 @@ func switchedRules() *proven {
 	}
 }
 
-// TestSwitchedRules: each of these rules stands once, with the tests that leave it out and demand that it is missed, and
-// fuzz/crash can leave it out.
+// TestSwitchedRules: each of these rules stands once, with the tests that leave it out and demand that it is missed,
+// and fuzz/crash can leave it out.
 func TestSwitchedRules(t *testing.T) {
 	p := switchedRules()
 	p.check(t)

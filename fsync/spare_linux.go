@@ -10,8 +10,8 @@ import (
 )
 
 // spare are descriptors that are kept for this package: a process that has no more of them, for its many clients or
-// for whatever else it has open, can still open the files of its store. Without them an append that needs a new file, or
-// a vote, would fail as on a broken disk.
+// for whatever else it has open, can still open the files of its store. Without them an append that needs a new file,
+// or a vote, would fail as on a broken disk.
 var spare struct {
 	mu   sync.Mutex
 	want int

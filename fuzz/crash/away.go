@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"weida/broker/control"
@@ -166,7 +167,9 @@ func (r *run) foreigner(s *seat) {
 	if !s.up || s.Alive() {
 		return
 	}
-	if s.up = false; s.ExitStatus() != displaced {
+	// One without the key is nobody that the seeds name, and is told what to do.
+	stranger := s.ExitStatus() == 1 && strings.Contains(s.Said(2000), "weida node add")
+	if s.up = false; s.ExitStatus() != displaced && !stranger {
 		r.wrong("%s, on a directory that is not its own, ended with status %d; it said last: %s", s.Name,
 			s.ExitStatus(), s.Said(600))
 	}

@@ -45,7 +45,7 @@ func commandLine(args []string, out, live io.Writer) (bad bool, err error) {
 	flags.BoolVar(&o.keep, "keep", false, "keep the data directories also if nothing is wrong")
 	flags.StringVar(&o.bin, "bin", "", "the `PROGRAM` weida; built from these sources if empty")
 	flags.StringVar(&o.target, "target", "", "a context `FILE`: load and judge that cluster, and hurt nobody")
-	flags.StringVar(&o.broken, "break", "", "leave a `RULE` out of the nodes, and be content if that is noticed: "+breakables())
+	flags.StringVar(&o.broken, "break", "", "have nodes without a `RULE`, and be content if that shows: "+breakables())
 	plan := flags.Bool("plan", false, "print the schedule and do nothing")
 	if err := flags.Parse(args); err != nil {
 		return false, err

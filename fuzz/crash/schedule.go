@@ -110,8 +110,9 @@ func fragileOf(seed uint64, nodes int) int { return rand.New(rand.NewPCG(seed, 9
 type drawer struct {
 	rng   *rand.Rand
 	nodes int
-	// fragile is the only node whose bytes are spoiled or whose directory is another one for a while: a queue of three replicas must keep a majority of sound ones,
-	// and of five nodes any three may have one.
+	// fragile is the only node whose bytes are spoiled or whose directory is another one for a while: a queue of three
+	// replicas must keep a majority of sound ones, and of five nodes any three may have one. Queues with one replica are
+	// elsewhere: what such a queue confirms lasts as its disk does.
 	fragile int
 }
 

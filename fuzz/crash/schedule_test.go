@@ -39,7 +39,8 @@ func TestSchedule(t *testing.T) {
 			}
 			for _, f := range list {
 				seen[string(f.Kind)+" "+f.How] = true
-				if slices.Contains([]kind{bitflip, rollback, emptied}, f.Kind) && !slices.Equal(f.Nodes, []int{fragileOf(seed, nodes)}) {
+				spoils := slices.Contains([]kind{bitflip, rollback, emptied}, f.Kind)
+				if spoils && !slices.Equal(f.Nodes, []int{fragileOf(seed, nodes)}) {
 					t.Errorf("seed %d: %v", seed, f)
 				}
 			}

@@ -25,8 +25,8 @@ func Build(dir string) (string, error) {
 }
 
 // BuildSwitched makes a binary that is weida, too, but leaves out the rules that OffVariable names in its environment:
-// wal.RULE and raftstore.RULE, separated by spaces. Suites show with it that they would notice. It is the test binary of
-// the command, so that nothing of this is in what users run.
+// wal.RULE and raftstore.RULE, separated by spaces. Suites show with it that they would notice. It is the test binary
+// of the command, so that nothing of this is in what users run.
 func BuildSwitched(dir string) (string, error) {
 	bin := filepath.Join(dir, "weida") // by this name it is the command
 	out, err := exec.Command("go", "test", "-c", "-o", bin, "weida/cmd/weida").CombinedOutput()
