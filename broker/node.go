@@ -235,6 +235,7 @@ func (n *Node) whoAmI() control.Options {
 		},
 	}
 	if c := n.cluster; c != nil {
+		o.Founded = true
 		o.Address, o.Admin = c.advertised()
 	}
 	return o

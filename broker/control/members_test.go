@@ -214,6 +214,33 @@ func TestLives(t *testing.T) {
 	}}), 1, "n")
 }
 
+// TestFoundBeforeRegistered: a node of a cluster says nothing of itself before the cluster's nodes are in the registry: a
+// first entry that is a node's own would make it a cluster of its own, which the others are no members of.
+func TestFoundBeforeRegistered(t *testing.T) {
+	n := &node{s: NewState(), now: 1_000_000_000, hold: true}
+	n.r = NewReconciler(n, Options{Node: "b", Disk: "d", Founded: true, Address: "b:1"})
+	n.r.Load(n.s)
+	n.r.Lead(n.s)
+	for range 100 {
+		n.settle()
+		n.now += 1000
+	}
+	if len(n.proposals) > 0 {
+		t.Fatalf("before there is a node it proposes %+v", n.proposals[0].Register)
+	}
+	birth, err := Genesis([]Seed{{"a", "a", "a:1", ""}, {"b", "b", "b:1", ""}, {"c", "c", "c:1", ""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := birth.Command(1)
+	n.last = n.s.Apply(GenesisIndex+1, c)
+	n.r.Applied(c, n.last)
+	n.settle()
+	if n.last.Err != nil || len(n.proposals) == 0 || n.proposals[0].Register == nil {
+		t.Fatalf("%v; when it was found it proposes %+v", n.last.Err, n.proposals)
+	}
+}
+
 // TestRegister: identity is the key, and a replica's is the disk (T-7, Q-17).
 func TestRegister(t *testing.T) {
 	r := newRegistry(t)

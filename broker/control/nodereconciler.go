@@ -108,8 +108,8 @@ func (r *NodeReconciler) self(s *State) outcome {
 	}
 	n := s.nodeNamed(r.o.Node)
 	switch {
-	case n == nil && len(s.nodes) > 0:
-		return outcome{wait: r.o.BackoffMax} // not added, or removed: nothing to say until that has changed
+	case n == nil && (len(s.nodes) > 0 || r.o.Founded):
+		return outcome{wait: r.o.BackoffMax} // not added or found yet, or removed: nothing to say until that has changed
 	case n != nil && n.Spec == c.over(n.Spec) && n.Status.Disk == c.Disk && n.Status.Incarnation >= c.Incarnation:
 		return outcome{}
 	}

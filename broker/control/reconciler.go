@@ -10,6 +10,9 @@ type Options struct {
 	// Follows says whether this start comes after the one of the same disk with that incarnation and nonce; any does if
 	// nil.
 	Follows func(incarnation uint64, nonce string) bool
+	// Founded says that this node is one of a cluster: the first nodes of its registry come by Found. Otherwise it makes
+	// itself the first one where there is none.
+	Founded bool
 	Address string // host:port of the messaging port, as others reach it; none if empty
 	Admin   string // host:port of the admin port; none if empty
 
