@@ -214,8 +214,8 @@ func TestLives(t *testing.T) {
 	}}), 1, "n")
 }
 
-// TestFoundBeforeRegistered: a node of a cluster says nothing of itself before the cluster's nodes are in the registry: a
-// first entry that is a node's own would make it a cluster of its own, which the others are no members of.
+// TestFoundBeforeRegistered: a node of a cluster says nothing of itself before the cluster's nodes are in the registry:
+// a first entry that is a node's own would make it a cluster of its own, which the others are no members of.
 func TestFoundBeforeRegistered(t *testing.T) {
 	n := &node{s: NewState(), now: 1_000_000_000, hold: true}
 	n.r = NewReconciler(n, Options{Node: "b", Disk: "d", Founded: true, Address: "b:1"})
