@@ -17,6 +17,13 @@ const (
 	lateMax = 8
 	// quickMin flushes in time in a row bring a late target back into the shared rounds.
 	quickMin = 8
+	// patienceTimes what a flush usually takes, and at least patienceMin, is what others wait for one; it is
+	// known after usualMin flushes.
+	patienceTimes = 8
+	patienceMin   = 10 * time.Millisecond
+	usualMin      = 16
+	// overtakenMin rounds in time while a target is flushed by itself say that the target is slow.
+	overtakenMin = 2
 )
 
 // Flusher makes the files of many targets durable in shared rounds. See the package comment for what
@@ -52,6 +59,9 @@ type Flusher struct {
 	apart                int // flushes running that no shared round waits for
 	wholeBusy            bool
 	wholeUsual           time.Duration // smoothed time of a SyncFS
+	usual                time.Duration // smoothed time of the flush of one target by itself
+	flushes              uint64        // in it
+	inTime               uint64        // shared rounds in which somebody was flushed in time
 	stats                Stats
 }
 

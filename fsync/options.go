@@ -32,7 +32,8 @@ type Options struct {
 	// StallAfter is when a flush still running counts as failed for the node (Flusher.Err); 25 s if
 	// zero.
 	StallAfter time.Duration
-	// LateAfter is how long a target's flush may keep a round that others wait for; 100 ms if zero.
+	// LateAfter is how long a target's flush may keep a round that others wait for, at most; 100 ms if zero. Once it is
+	// known how long flushes take it is eight times that, and 10 ms at least.
 	LateAfter time.Duration
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time

@@ -42,8 +42,9 @@ type part struct {
 
 	state  partState
 	left   bool
-	told   bool // reported as slow
-	worker bool // a worker reads syncers
+	leftAt uint64 // Flusher.inTime at that moment
+	told   bool   // reported as slow
+	worker bool   // a worker reads syncers
 	since  time.Time
 	took   time.Duration
 	at     Syncer // being flushed now
@@ -296,6 +297,9 @@ func (r *round) finish(p *part, ok bool) {
 
 	advance := ok && r.f.Err() == nil
 	r.f.count(advance)
+	if left {
+		r.f.judgeLeft(p) // before it is put in line again
+	}
 	if p.t.release(p, advance, keep) {
 		r.f.requeue(p.t)
 	}

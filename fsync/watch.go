@@ -6,33 +6,35 @@ import (
 	"time"
 )
 
-// watcher looks at every round each LateAfter while any call of it runs. It has one timer for all,
-// which runs on when a round ends in time: to set one for each round and to stop it costs as much as
-// everything else that is done for a round of one file.
+// watcher looks at every round, as often as others have waited for it as long as they should (patience),
+// while any call of it runs. It has one timer for all, which runs on when a round ends in time: to set
+// one for each round and to stop it costs as much as everything else that is done for a round of one file.
 type watcher struct {
 	mu     sync.Mutex
 	rounds []*round
 	timer  *time.Timer // nil before the first round
 	armed  bool
+	at     time.Time // when the timer rings, if armed
 }
 
 // watch begins to look at the round.
 func (r *round) watch() {
 	f := r.f
+	patience := f.patience()
 	w := &f.watcher
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r.due = r.began.Add(f.o.LateAfter)
+	r.due = r.began.Add(patience)
 	w.rounds = append(w.rounds, r)
 	switch {
-	case w.armed:
+	case w.armed && !r.due.Before(w.at):
 		return
 	case w.timer == nil:
-		w.timer = time.AfterFunc(f.o.LateAfter, f.look)
+		w.timer = time.AfterFunc(patience, f.look)
 	default:
-		w.timer.Reset(f.o.LateAfter)
+		w.timer.Reset(patience)
 	}
-	w.armed = true
+	w.armed, w.at = true, r.due
 }
 
 // unwatch ends that unless a call of the round still runs.
@@ -56,12 +58,12 @@ func (w *watcher) forget(r *round) {
 // look looks at the rounds that are due and sets the timer for the next.
 func (f *Flusher) look() {
 	w := &f.watcher
-	now := f.o.Now()
+	now, patience := f.o.Now(), f.patience()
 	var due []*round
 	w.mu.Lock()
 	for _, r := range w.rounds {
 		if !now.Before(r.due) {
-			r.due = now.Add(f.o.LateAfter)
+			r.due = now.Add(patience)
 			due = append(due, r)
 		}
 	}
@@ -82,6 +84,7 @@ func (f *Flusher) look() {
 			next = r.due
 		}
 	}
+	w.at = next
 	w.timer.Reset(next.Sub(now))
 }
 
@@ -164,18 +167,20 @@ func (r *round) slowLocked(now time.Time) (events []Event, stalled string) {
 	return events, stalled
 }
 
-// leaveLocked takes parts that have been running for LateAfter out of the round if others wait for
-// them, and returns how many workers that costs.
+// leaveLocked takes parts out of the round for which others wait longer than they should, and returns
+// how many workers that costs. Whether it is the file that is slow, or the disk had a bad moment, shows
+// when they come back (judgeLeft).
 func (r *round) leaveLocked(now time.Time) (left int) {
 	f := r.f
 	if r.apart || r.hold {
 		return 0
 	}
+	patience := f.patience()
 	var slow []*part
 	for i := range r.parts {
 		p := &r.parts[i]
 		// A flush that has ended costs nobody a worker, though its target has not been told yet.
-		if p.state == partRunning && p.worker && !p.left && now.Sub(p.since) >= f.o.LateAfter {
+		if p.state == partRunning && p.worker && !p.left && now.Sub(p.since) >= patience {
 			slow = append(slow, p)
 		}
 	}
@@ -184,13 +189,12 @@ func (r *round) leaveLocked(now time.Time) (left int) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(slow) == len(r.parts) && len(f.waiting) == 0 || !f.roomForLateLocked(len(slow), len(r.parts)) {
+	if len(slow) == len(r.parts) && len(f.waiting) == 0 || !roomFor(len(slow), len(r.parts), f.apart) {
 		return 0
 	}
 	for _, p := range slow {
-		p.left = true
+		p.left, p.leftAt = true, f.inTime
 		f.apart++
-		f.markLateLocked(p.t)
 	}
 	if r.solo {
 		f.jobs.Add(1) // the loop that is stuck, a job from now on
@@ -200,10 +204,10 @@ func (r *round) leaveLocked(now time.Time) (left int) {
 	return len(slow)
 }
 
-// roomForLateLocked reports whether n slow targets of a round of total are few enough to be slow
-// themselves; if many are, it is the disk.
-func (f *Flusher) roomForLateLocked(n, total int) bool {
-	return n <= max(1, total/8) && f.late+n <= lateMax
+// roomFor reports whether n slow targets of a round of total, beside so many others, are few enough to
+// be slow themselves; if many are, it is the disk.
+func roomFor(n, total, others int) bool {
+	return n <= max(1, total/8) && others+n <= lateMax
 }
 
 func (f *Flusher) markLateLocked(t *Target) {
@@ -211,6 +215,16 @@ func (f *Flusher) markLateLocked(t *Target) {
 	if !t.late && t.slot >= 0 {
 		t.late = true
 		f.late++
+	}
+}
+
+// judgeLeft marks the target of a part that its round had left as late if others were flushed in time
+// meanwhile: it is slow itself.
+func (f *Flusher) judgeLeft(p *part) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.inTime >= p.leftAt+overtakenMin && f.late < lateMax {
+		f.markLateLocked(p.t)
 	}
 }
 
@@ -228,11 +242,30 @@ func (f *Flusher) isLate(t *Target) bool {
 	return t.late
 }
 
+// patience is how long a target's flush may keep a round that others wait for: many times what flushes
+// take, LateAfter as long as that is not known, and at most.
+func (f *Flusher) patience() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.patienceLocked()
+}
+
+func (f *Flusher) patienceLocked() time.Duration {
+	if f.flushes < usualMin {
+		return f.o.LateAfter
+	}
+	return min(f.o.LateAfter, max(patienceMin, patienceTimes*f.usual))
+}
+
 // rescueAfter is how long SyncFS may take before the files of its round are flushed one by one too.
 func (f *Flusher) rescueAfter() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(f.o.LateAfter, 4*f.wholeUsual)
+	most := max(f.o.LateAfter, 4*f.wholeUsual)
+	if f.stats.WholeRounds < usualMin {
+		return most
+	}
+	return min(most, max(patienceMin, patienceTimes*f.wholeUsual))
 }
 
 // judgeLate learns from a round which targets are to be flushed alone, and no longer.
@@ -242,11 +275,14 @@ func (f *Flusher) judgeLate(r *round) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var slow []*Target
+	patience, inTime := f.patienceLocked(), false
 	for i := range r.parts {
 		p := &r.parts[i]
+		inTime = inTime || !p.left && !r.apart
 		switch {
 		case p.left || p.worker || p.took == 0 && !r.apart:
-		case p.took >= f.o.LateAfter:
+			continue
+		case p.took >= f.o.LateAfter, p.t.late && p.took >= patience:
 			slow = append(slow, p.t)
 		case p.t.late:
 			if p.t.quick++; p.t.quick >= quickMin {
@@ -254,10 +290,20 @@ func (f *Flusher) judgeLate(r *round) {
 				f.late--
 			}
 		}
+		f.learnLocked(p.took)
+	}
+	if inTime {
+		f.inTime++
 	}
 	for _, t := range slow {
-		if t.late || f.roomForLateLocked(len(slow), len(r.parts)) {
+		if t.late || roomFor(len(slow), len(r.parts), f.late) {
 			f.markLateLocked(t)
 		}
 	}
+}
+
+// learnLocked takes what the flush of one target took into what is usual.
+func (f *Flusher) learnLocked(took time.Duration) {
+	f.flushes++
+	f.usual += (min(took, f.o.LateAfter) - f.usual) / 8
 }
