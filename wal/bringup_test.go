@@ -222,3 +222,43 @@ func TestUnprovedLarge(t *testing.T) {
 	checkEntries(t, l.log)
 	must(t, l.store.Close())
 }
+
+// TestTombstoneBesideAPart: where a tombstone stands for a large body, what a crash left of its file is no damage, to
+// whoever reads it, to a scrub or to an opening, though an entry names it.
+func TestTombstoneBesideAPart(t *testing.T) {
+	fs := memfs.New()
+	l := mustLife(t, fs, lifeOptions{seed: 1})
+	must(t, l.append(oneEntry(1, 1, 1, 100)))
+	must(t, l.flush())
+	c := commitOf(segment.BodyRef{Term: 1, Seq: 2}, 90_000, true)
+	f, err := l.log.NewBody(c.Ref, c.Length)
+	must(t, err)
+	_, err = f.Write(payload(c.Ref, 70_000))
+	must(t, err)
+	fs.PowerCut(memfs.KeepAll, nil)
+	l = mustLife(t, fs, lifeOptions{seed: 2})
+	data := segment.AppendData(nil, []segment.Commit{c}, nil)
+	must(t, l.append(&Append{
+		Voids: []Void{{c.Ref, 1}}, Entries: []segment.Entry{{Index: 2, Term: 1, Data: data}},
+	}))
+	must(t, l.flush())
+	for life := range uint64(2) {
+		if life > 0 {
+			fs.PowerCut(memfs.KeepNone, nil)
+			l = mustLife(t, fs, lifeOptions{seed: 2 + life})
+		}
+		if _, err := l.log.OpenBody(c); !errors.Is(err, ErrAbsent) {
+			t.Errorf("life %d: a part of a settled body: %v", life, err)
+		}
+		if _, err := l.log.OpenRef(c.Ref); !errors.Is(err, ErrAbsent) {
+			t.Errorf("life %d: a part of a settled body by its ref: %v", life, err)
+		}
+		if ok, err := l.log.Holds(c); !ok || err != nil {
+			t.Errorf("life %d: the tombstone is not here: %v", life, err)
+		}
+		if list, _ := scrubAll(t, l.log, 1<<20); len(list) > 0 {
+			t.Errorf("life %d: a scrub finds %v", life, list)
+		}
+	}
+	must(t, l.store.Close())
+}

@@ -122,7 +122,8 @@ func (l *Log) absentBody(ref segment.BodyRef) error {
 func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
 	l.mu.Lock()
 	b := l.large[c.Ref]
-	unfinished := b != nil && b.unproved() // if it is damaged
+	// What a crash left unfinished is no damage: nothing says that it is a body, or a tombstone stands in its place.
+	unproved, settled := b != nil && b.unproved(), l.voids.has(c.Ref)
 	closed := l.closed
 	l.mu.Unlock()
 	if closed {
@@ -136,7 +137,7 @@ func (l *Log) openLarge(c segment.Commit) (*BodyReader, error) {
 		open = openBodyRef
 	}
 	f, err := open(l.fs, l.dir, l.group, c)
-	if errors.Is(err, iofs.ErrNotExist) || c.Length < 0 && unfinished && isCorrupt(err) {
+	if errors.Is(err, iofs.ErrNotExist) || isCorrupt(err) && (settled || unproved && c.Length < 0) {
 		return nil, l.absentBody(c.Ref)
 	}
 	if err != nil {

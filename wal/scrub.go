@@ -85,7 +85,7 @@ func (l *Log) NewScrub(found func(Damage)) *Scrub {
 	}
 	first := len(s.left)
 	for ref, b := range l.large {
-		if !b.unproved() {
+		if !b.unproved() && !l.voids.has(ref) {
 			s.left = append(s.left, scrubFile{kind: DamagedLarge, name: bodyName(ref), ref: ref})
 		}
 	}
@@ -258,13 +258,14 @@ func (s *Scrub) ended(t *scrubFile, err error) error {
 	return nil
 }
 
-// stands reports whether the file is still one of the log's.
+// stands reports whether the file is still one of the log's: not one of a body that is settled, of which a crash may
+// have left a part.
 func (s *Scrub) stands(t *scrubFile) bool {
 	l := s.log
 	if t.kind == DamagedLarge {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.large[t.ref] != nil
+		return l.large[t.ref] != nil && !l.voids.has(t.ref)
 	}
 	l.manMu.Lock()
 	defer l.manMu.Unlock()
