@@ -180,7 +180,16 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 // refused is called on the shard when a command of this consumer got no entry: its stream ends with the
 // reason, so that a settle without an answer is not taken for one that is still under way.
 func (c *consumer) refused(err error) {
-	c.fail(c.session.told(c.queue, err))
+	c.fail(c.told(err))
+}
+
+// told is why the stream ends on which a command was not taken. One that was served here, and whose leadership has just
+// moved, is not told that nobody can serve it: who comes back by its patience finds the next leader.
+func (c *consumer) told(err error) *wire.Error {
+	if notLeading(err) {
+		return c.session.node.moved(c.queue)
+	}
+	return c.session.told(c.queue, err)
 }
 
 // fail ends the stream with a reason; the first one counts.

@@ -264,6 +264,29 @@ func TestCommandsWhenLeadershipEnds(t *testing.T) {
 	}
 }
 
+// A settle that comes in the moment in which a leadership has ended here and nobody knows the next leader ends its stream
+// as one whose leadership moved, which the client makes again, and not as one that nobody can serve.
+func TestSettleInTheMoveOfALeadership(t *testing.T) {
+	d := newDesk(t, 3)
+	d.leads(5)
+	c := &consumer{session: &session{node: d.node}, queue: d.q, abort: func() {}}
+	d.full = &raftstore.NotLeaderError{Group: 9, Term: 6}
+	settle := []queue.Command{{Kind: queue.Settle}}
+	if err := c.propose(t.Context(), &settle); err == nil || err.Code != wire.LeaderChanged {
+		t.Errorf("not taken: %v", err)
+	}
+	c.refused(d.full)
+	if err := c.failed(); err == nil || err.Code != wire.LeaderChanged {
+		t.Errorf("dropped: %v", err)
+	}
+	d.node.router = town{2: second}
+	d.follows(6, 2)
+	settle = []queue.Command{{Kind: queue.Settle}}
+	if err := c.propose(t.Context(), &settle); err == nil || err.To == nil || err.To.Term != 6 {
+		t.Errorf("with a leader known: %v", err)
+	}
+}
+
 // commands are those that were proposed and have no entry.
 func (d *desk) commands() (list []queue.Command) {
 	d.mu.Lock()

@@ -78,7 +78,7 @@ func (c *consumer) propose(ctx context.Context, cmds *[]queue.Command) *wire.Err
 	err := c.command(ctx, *cmds...)
 	*cmds = (*cmds)[:0]
 	if err != nil {
-		return c.session.told(c.queue, err)
+		return c.told(err)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ const QuorumVersion = 3
 var sinceVersion = map[string]int{
 	"lastFetchTimestamp": 1, "lastCaughtUpTimestamp": 1,
 	"errorMessage": 2, "nodes": 2, "replicaDirectoryId": 2,
-	"committedVoters": 3, "disk": 3,
+	"committedVoters": 3, "disk": 3, "lost": 3,
 }
 
 // QuorumRequest asks for several groups at once.
@@ -73,6 +73,9 @@ type ReplicaState struct {
 	LastCaughtUpTimestamp int64 `json:"lastCaughtUpTimestamp"`
 	// Disk is what ails the node's disk, as the leader knows: ok, slow, full, or full and slow.
 	Disk string `json:"disk"`
+	// Lost is why the replica was given up and another one is to take its place, "" if it was not. It is silent since
+	// LastFetchTimestamp, if that is known.
+	Lost string `json:"lost"`
 }
 
 // QuorumNode is where a node can be reached.
@@ -209,6 +212,13 @@ func (c *Cluster) replicaState(v *view, m Replica) ReplicaState {
 	s := ReplicaState{
 		ReplicaID: int32(clamp(m.Node)), ReplicaDirectoryID: uuid(c.diskOf(v, m)), LogEndOffset: -1, LastFetchTimestamp: -1,
 		LastCaughtUpTimestamp: -1,
+	}
+	if v.queue != nil {
+		for _, p := range lostOf(v.queue) {
+			if p.Replica == m.Replica {
+				s.Lost = p.Lost
+			}
+		}
 	}
 	leader, at := v.leader, v.node.At
 	for _, f := range leader.Replication.Followers {

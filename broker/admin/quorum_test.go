@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weida/broker/control"
 	"weida/broker/wire"
 	"weida/raftstore"
 )
@@ -53,9 +54,9 @@ func TestDescribeLeader(t *testing.T) {
 		return s[:8] + "-" + s[:4] + "-" + s[:4] + "-" + s[:4] + "-" + s[:12]
 	}
 	voters := []ReplicaState{
-		{1, disk(1), 21, -1, 1_000_000, "ok"}, // the leader's own row
-		{2, disk(2), 18, 999_800, 999_100, "full"},
-		{3, disk(3), -1, -1, -1, ""},
+		{1, disk(1), 21, -1, 1_000_000, "ok", ""}, // the leader's own row
+		{2, disk(2), 18, 999_800, 999_100, "full", ""},
+		{3, disk(3), -1, -1, -1, "", ""},
 	}
 	want := QuorumInfo{
 		LeaderID: 1, LeaderEpoch: 5, HighWatermark: 21, Voters: voters, CommittedVoters: voters,
@@ -77,6 +78,21 @@ func TestDescribeLeader(t *testing.T) {
 	}
 	if !slices.Equal(names, order) {
 		t.Errorf("Q-12: the fields are in the order %v", names)
+	}
+}
+
+// A replica that was given up is told as lost until another one has taken its place.
+func TestDescribeLost(t *testing.T) {
+	c := town(3)
+	c.queueOn(1).Replication.Followers[2].HeardMS = 45_000
+	c.Registry.Queues[0].Status.Placement = []control.Replica{
+		{Replica: 11, Number: 1}, {Replica: 12, Number: 2}, {Replica: 13, Number: 3, Lost: "Emptied"},
+		{Replica: 20, Number: 3}, // takes its place
+	}
+	voters := c.Describe([]string{"queue/a"}).Groups[0].CurrentVoters
+	if voters[0].Lost != "" || voters[1].Lost != "" || voters[2].Lost != "Emptied" ||
+		voters[2].LastFetchTimestamp != c.Now-45_000 {
+		t.Errorf("%+v", voters)
 	}
 }
 

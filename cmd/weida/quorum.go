@@ -154,6 +154,7 @@ func tellVoters(out io.Writer, g *admin.GroupQuorum, r *admin.QuorumResponse) {
 }
 
 // maxLag is how far the last follower is behind the leader, in entries and in time; the time is -1 if it is not known.
+// One that was given up is no follower any more.
 func maxLag(g *admin.GroupQuorum) (entries, ms int64) {
 	var leader, last *admin.ReplicaState
 	for _, list := range [][]admin.ReplicaState{g.CurrentVoters, g.Observers} {
@@ -162,7 +163,7 @@ func maxLag(g *admin.GroupQuorum) (entries, ms int64) {
 			if s.ReplicaID == g.LeaderID {
 				leader = s
 			}
-			if last == nil || s.LogEndOffset < last.LogEndOffset {
+			if s.Lost == "" && (last == nil || s.LogEndOffset < last.LogEndOffset) {
 				last = s
 			}
 		}
@@ -197,7 +198,7 @@ func longestSilence(g *admin.GroupQuorum, leader *admin.ReplicaState) (ms int64)
 
 // silent says whether a replica has said nothing for longer than an election takes. The leader's own time is now.
 func silent(s, leader *admin.ReplicaState) bool {
-	return leader != nil && s.ReplicaID != leader.ReplicaID && s.LastFetchTimestamp >= 0 &&
+	return leader != nil && s.Lost == "" && s.ReplicaID != leader.ReplicaID && s.LastFetchTimestamp >= 0 &&
 		leader.LastCaughtUpTimestamp-s.LastFetchTimestamp > admin.HeardMaxMS
 }
 
@@ -254,7 +255,9 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 		if s.Disk != "" && s.Disk != "ok" {
 			status += ", disk " + s.Disk
 		}
-		if silent(s, leader) {
+		if s.Lost != "" {
+			status = lostStatus(s)
+		} else if silent(s, leader) {
 			status += fmt.Sprintf(" (silent for %d s)", (leader.LastCaughtUpTimestamp-s.LastFetchTimestamp)/1000)
 		}
 		lag := "-1"
@@ -275,6 +278,15 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 		row(&g.Observers[i], "Observer")
 	}
 	_ = w.Flush() // what it goes to is told by the next line, or at the end
+}
+
+// lostStatus says that a replica was given up, why, and since when it has said nothing.
+func lostStatus(s *admin.ReplicaState) string {
+	since := "of which its leader never heard"
+	if s.LastFetchTimestamp >= 0 {
+		since = "silent since " + time.UnixMilli(s.LastFetchTimestamp).UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("Lost (%s), %s; another one takes its place", s.Lost, since)
 }
 
 func newQuorumTransfer() *cobra.Command {
