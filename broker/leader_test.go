@@ -264,8 +264,8 @@ func TestCommandsWhenLeadershipEnds(t *testing.T) {
 	}
 }
 
-// A settle that comes in the moment in which a leadership has ended here and nobody knows the next leader ends its stream
-// as one whose leadership moved, which the client makes again, and not as one that nobody can serve.
+// A settle that comes in the moment in which a leadership has ended here and nobody knows the next leader ends its
+// stream as one whose leadership moved, which the client makes again, and not as one that nobody can serve.
 func TestSettleInTheMoveOfALeadership(t *testing.T) {
 	d := newDesk(t, 3)
 	d.leads(5)
