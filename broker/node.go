@@ -135,6 +135,7 @@ func Open(c Config) (_ *Node, err error) {
 			if n.listener != nil {
 				err = errors.Join(err, n.listener.Close())
 			}
+			err = roomless(c.files, c.Dir, err)
 		}
 	}()
 	n.registry = newRegistry(n.c.Log) // the host tells it of disks, and the links of a node that joins ask for it

@@ -3,6 +3,8 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -175,6 +177,49 @@ func TestDiskFull(t *testing.T) {
 	}
 	c.get(1, 1, "after")
 	c.settle(before, wire.Accept, wire.OK)
+}
+
+// A node whose disk has no room for a start says which file, how much is free and what to do; nothing is changed, and
+// with room it starts.
+func TestNoRoomForAStart(t *testing.T) {
+	files := faultfs.New(fsync.OS())
+	r := newRig(t, func(c *Config) { c.files = files })
+	p := r.producer(wire.Stored(wire.Flushed))
+	p.put(1, "before")
+	content := func() map[string]string {
+		m := make(map[string]string)
+		err := filepath.WalkDir(r.config.Dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			m[path] = string(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	r.crash(func() {
+		files.SetFull(true)
+		before := content()
+		n, err := Open(r.config)
+		var full *NoRoomError
+		if n != nil || !errors.As(err, &full) || !errors.Is(err, fsync.ErrDiskFull) {
+			t.Fatalf("%v", err)
+		}
+		for _, want := range []string{"incarnation", "0 of ", "free 1 MiB", "128 KiB for each queue", "as it was"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("it does not say %q: %v", want, err)
+			}
+		}
+		if !maps.Equal(content(), before) {
+			t.Error("something was changed")
+		}
+		files.SetFull(false)
+	})
+	r.consumer("s", 1).get(0, 1, "before")
 }
 
 // A full disk ends the stream of a consumer whose command had no room, with the reason, and what it

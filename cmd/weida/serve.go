@@ -83,6 +83,10 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 	if errors.As(err, &displaced) {
 		return &exitError{statusDisplaced, err}
 	}
+	var full *broker.NoRoomError
+	if errors.As(err, &full) {
+		return &exitError{statusStorage, err}
+	}
 	if err != nil {
 		return heldBy(data, err)
 	}
