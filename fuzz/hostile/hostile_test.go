@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"weida/fuzz/internal/process"
 )
 
 // nodes are attacked at a time.
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 // Every attack for a moment, beside a good client: no error of that one, every limit, everything back. Times are
 // judged by the command alone. The attacks are spread over nodes so that one waits while another works.
 func TestHostile(t *testing.T) {
-	bin, err := build(t.TempDir())
+	bin, err := process.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (n *node) look(ctx context.Context) (levels, error) {
 	l.collections = int64(m["go_gc_duration_seconds_count"])
 	// The next collection is due when the heap is twice what the last one left.
 	l.Live = int64(m["go_memstats_next_gc_bytes"]) / 2
-	proc := filepath.Join("/proc", strconv.Itoa(n.cmd.Process.Pid))
+	proc := filepath.Join("/proc", strconv.Itoa(n.Pid()))
 	files, err := os.ReadDir(filepath.Join(proc, "fd"))
 	if err != nil {
 		return l, err
@@ -164,8 +164,8 @@ func (n *node) collect(ctx context.Context) error {
 
 // healthy asks whether the node is alive and ready.
 func (n *node) healthy(ctx context.Context) error {
-	if !n.alive() {
-		return fmt.Errorf("the node ended by itself: %v", n.cmd.ProcessState)
+	if !n.Alive() {
+		return fmt.Errorf("the node ended by itself with status %d", n.ExitStatus())
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*n.answer)
 	defer cancel()

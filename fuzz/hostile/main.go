@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"weida/fuzz/internal/process"
 )
 
 func main() {
@@ -65,7 +67,7 @@ func command(args []string, out, live io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	bin, err := build(dir)
+	bin, err := process.Build(dir)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (r *run) watch(ctx context.Context, d time.Duration, p *played, f *attacker
 			return w, ctx.Err()
 		}
 		m, err := r.node.look(ctx)
-		if err != nil && (p == nil || !r.node.alive()) {
+		if err != nil && (p == nil || !r.node.Alive()) {
 			return w, err
 		}
 		if err == nil { // a scrape more than the admin side takes at a time is refused
@@ -97,7 +97,7 @@ func (r *run) elsewhere(f *attacker) (time.Duration, error) {
 			sum += time.Duration(v) * tick
 		}
 	}
-	ours := []int{os.Getpid(), r.node.cmd.Process.Pid}
+	ours := []int{os.Getpid(), r.node.Pid()}
 	if f != nil {
 		ours = append(ours, f.cmd.Process.Pid)
 	}

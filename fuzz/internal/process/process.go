@@ -19,8 +19,8 @@ import (
 // The longest that a start and a stop may take before the node is called stuck. They bound a hang and decide nothing
 // else.
 const (
-	readyMax = 60 * time.Second
-	stopMax  = 60 * time.Second
+	readyMax = 3 * time.Minute
+	stopMax  = 3 * time.Minute
 )
 
 // Node is `weida serve` on one node file, started again and again.
