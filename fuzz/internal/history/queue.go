@@ -23,7 +23,7 @@ type queue struct {
 	written   bool     // and confirms what is not flushed
 	born      bool     // this history saw it made
 	replicas  int      // 0: not known
-	reshaped  Time     // replicas were changed last
+	reshaped  Time     // replicas were changed last, or may be on other disks since
 	leaving   Time     // its deletion was asked for, and may happen; 0: not so
 	deleted   *mark    // when that was confirmed
 	closed    Time     // the same
@@ -242,8 +242,8 @@ func (c *Checker) changed(e *Changed) {
 func (c *Checker) shape(q *queue, e *Change) {
 	q.owned = q.owned || e.Replicas == 1
 	q.written = q.written || e.Durability == "written"
-	if e.Replicas > 0 && e.Replicas != q.replicas {
-		if q.replicas > 0 {
+	if e.Replicas > 0 {
+		if q.replicas > 0 { // as many may be elsewhere, and were more on the way there
 			q.reshaped = c.line.T
 		}
 		q.replicas = e.Replicas

@@ -63,3 +63,29 @@ func TestEntriesAreGivenAgain(t *testing.T) {
 		}
 	}
 }
+
+// A queue with one replica moves: on its way it has two, which confirm, and then one again, on another disk. What two
+// confirmed without such a change has to be on two.
+func TestMovedQueueHasFewerDisks(t *testing.T) {
+	for _, moves := range []bool{true, false} {
+		s := &script{}
+		apply := func(ref uint64) {
+			s.note(&Change{Ref: ref, Name: scripted.Name, Do: Apply, Replicas: 1, Durability: "flushed"})
+		}
+		done := func(ref uint64) { s.note(&Changed{Ref: ref, Fate: Done, UID: scripted.UID}) }
+		apply(100)
+		done(100)
+		if moves {
+			apply(101)
+		}
+		s.stored(1, 0, 1, wire.Replicated(2, wire.Flushed))
+		if moves {
+			done(101)
+		}
+		s.dump("n1", AtStop, 1)
+		s.dump("n2", AtStop)
+		if got := slices.Contains(s.broken(), string(Held)); got == moves {
+			t.Errorf("it moves: %v; two disks are missed: %v", moves, got)
+		}
+	}
+}
