@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,14 +15,39 @@ import (
 	"weida/broker/wire"
 	"weida/fsync"
 	"weida/raftstore"
+	"weida/segment"
 )
 
 // This file is how a node comes into a cluster that it did not begin with. The cluster knows its key and its number,
 // for an operator has added it. It says that it is there, is made a learner of the control log, and asks as which
 // replica; that it keeps in a file, so that it starts again without anybody's help.
 
-// joinedFile holds the id of a joined node's replica of the control log: 8 bytes, big-endian.
-const joinedFile = "joined"
+// joinedFile holds the id of a joined node's replica of the control log, twice: 8 bytes, big-endian, and the digest of
+// them. A node that took a damaged id for its own would vote as somebody else.
+const (
+	joinedFile = "joined"
+	joinedHalf = 8 + len(segment.Digest{})
+)
+
+// joinedText is what the file holds.
+func joinedText(id raftstore.ReplicaID) []byte {
+	half := binary.BigEndian.AppendUint64(nil, uint64(id))
+	digest := segment.DigestOf(half)
+	half = append(half, digest[:]...)
+	return append(half, half...)
+}
+
+// joinedID reads it; 0 if neither half is whole. repair says that one is not.
+func joinedID(b []byte) (id raftstore.ReplicaID, repair bool) {
+	for at := range 2 {
+		half := b[min(at*joinedHalf, len(b)):]
+		if len(half) < joinedHalf || segment.DigestOf(half[:8]) != segment.Digest(half[8:joinedHalf]) {
+			continue
+		}
+		id = raftstore.ReplicaID(binary.BigEndian.Uint64(half))
+	}
+	return id, id > 0 && !bytes.Equal(b, joinedText(id))
+}
 
 // join finds out as which replica this node has the control log: the one that the cluster began with, or the one that
 // it was given. If it was given none yet, it asks, which may take as long as nobody lets it in; Config.Wait ends it.
@@ -31,14 +57,17 @@ func (c *cluster) join() error {
 	}
 	n := c.node
 	path := filepath.Join(n.c.Dir, joinedFile)
-	b, err := fsync.ReadFile(n.c.files, path, 64)
+	b, err := fsync.ReadFile(n.c.files, path, int64(2*joinedHalf))
+	id, repair := joinedID(b)
 	switch {
-	case err == nil && len(b) == 8:
-		c.self, c.kept = raftstore.ReplicaID(binary.BigEndian.Uint64(b)), true
+	case err == nil && repair:
+		return c.keep(id)
+	case err == nil && id > 0:
+		c.self, c.kept = id, true
 		return nil
-	case err == nil:
-		return fmt.Errorf("%s has %d bytes and not 8: it is damaged; nothing was changed; remove it, and the node asks the "+
-			"cluster again", path, len(b))
+	case err == nil || errors.Is(err, fsync.ErrTooLarge):
+		return fmt.Errorf("%s is damaged, both copies of what it holds; nothing was changed; move it away, and the node "+
+			"asks the cluster again", path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case c.founder:
@@ -72,8 +101,7 @@ func (c *cluster) among(f func(context.Context) error) error {
 // keep writes down as which replica this node has the control log. From then on one that is not there is missing.
 func (c *cluster) keep(id raftstore.ReplicaID) error {
 	n := c.node
-	b := binary.BigEndian.AppendUint64(nil, uint64(id))
-	if err := fsync.WriteFileAtomic(n.c.files, n.c.Dir, joinedFile, b); err != nil {
+	if err := fsync.WriteFileAtomic(n.c.files, n.c.Dir, joinedFile, joinedText(id)); err != nil {
 		return err
 	}
 	c.self, c.kept = id, true

@@ -196,7 +196,10 @@ func (r *run) putRight(s *seat, b *bar) error {
 	s.settle()
 	s.up = false
 	var now control.NodeStatus
-	if !r.comes(knownMax, func() (ok bool) { now, ok = r.registered(s); return ok }) {
+	if !r.comes(knownMax, func() (ok bool) { // who is behind knows of an earlier start
+		now, ok = r.registered(s)
+		return ok && now.Incarnation >= s.before.Incarnation
+	}) {
 		b.detail += "; nobody said who it is"
 		now = s.before
 	}

@@ -154,7 +154,12 @@ func (g *governor) replace(ctx context.Context, s *slot) {
 		}
 		nap(ctx, 100*time.Millisecond)
 	}
-	g.r.history.changed(ref, history.Done, s.last)
+	if s.deleted == s.last { // before; what is gone now was not known to be there
+		g.r.history.changed(ref, history.Refused, 0)
+	} else {
+		g.r.history.changed(ref, history.Done, s.last)
+	}
+	s.deleted = s.last
 	if err := g.make(ctx, s, s.most); err != nil && ctx.Err() == nil {
 		g.r.wrong("%v", err)
 	}

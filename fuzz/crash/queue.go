@@ -32,10 +32,13 @@ type slot struct {
 
 	moving atomic.Bool // a change of its replicas is on its way
 
-	mu    sync.Mutex
-	now   *queue // guarded by mu; nil while there is none that anybody may use
-	last  uint64 // guarded by mu; uid of the last one
-	users int    // guarded by mu; sessions of producers and consumers
+	mu   sync.Mutex
+	now  *queue // guarded by mu; nil while there is none that anybody may use
+	last uint64 // guarded by mu; uid of the last one
+	// deleted is the uid of the last one that was told to be gone; of who deletes.
+	deleted uint64
+
+	users int // guarded by mu; sessions of producers and consumers
 	idle  *sync.Cond
 }
 
