@@ -353,6 +353,7 @@ func (n *node) removeRetired(g *group, now raftstore.ReplicaID) error {
 	}
 	n.note("%v g%d r%d removed", n, g.id, was)
 	delete(g.onDisk, n.id)
+	delete(n.image.logs, g.id)
 	g.removed[n.id] = true
 	return nil
 }

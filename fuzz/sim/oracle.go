@@ -119,9 +119,16 @@ func (o *oracle) proveHeld(d *desk, m *raftstore.Marks) {
 	}
 }
 
-// holds reports whether a disk has an entry and its bodies.
+// holds reports whether a disk has an entry and its bodies. What an earlier copy has, in this life of its node, it has.
 func (o *oracle) holds(n *node, g raftstore.GroupID, m wal.Mark) bool {
-	log := o.logOf(n, g)
+	if log := n.image.logs[g]; log != nil && n.image.life == n.life && o.inLog(n, g, log, m) {
+		return true
+	}
+	return o.inLog(n, g, o.logOf(n, g), m)
+}
+
+// inLog reports whether a log has an entry and its bodies.
+func (o *oracle) inLog(n *node, g raftstore.GroupID, log *wal.Log, m wal.Mark) bool {
 	if log == nil || log.Last().Index < m.Index {
 		return false
 	}

@@ -113,6 +113,11 @@ func (p *producer) low() uint64 {
 
 // send tries once.
 func (p *producer) send(s *sending) {
+	if p.id != "" && p.slot == 0 { // its registration went with the log of an owner
+		p.register()
+		p.after(p.between(10*millisecond, 200*millisecond), func() { p.send(s) })
+		return
+	}
 	s.attempts++
 	attempt := s.attempts
 	low := p.low()

@@ -31,6 +31,11 @@ func (k *checker) reopened(d *desk) {
 	}
 	l.acks = kept
 	l.forget(end)
+	for _, p := range k.producers {
+		if p.g == d.g {
+			p.slot = 0 // written, and not flushed: it may be another's now
+		}
+	}
 }
 
 // forget drops what happened behind the end.
