@@ -42,7 +42,7 @@ func (s *strays) gather(n *inode) {
 // was flushed.
 func (c *cut) stray(was *block, k int) ([]byte, bool) {
 	s := c.strays
-	if s == nil || c.rng.IntN(strayOnce) > 0 || sector(sectorOf(was, k)) != (sector{}) {
+	if s == nil || len(s.list) == 0 || c.rng.IntN(strayOnce) > 0 || sector(sectorOf(was, k)) != (sector{}) {
 		return nil, false
 	}
 	s.hits++

@@ -46,3 +46,16 @@ func TestAstray(t *testing.T) {
 		t.Errorf("%d sectors of the other file, own content %v", other, own)
 	}
 }
+
+// A file that was removed, and comes back because its directory was not flushed, has nothing that could go astray.
+func TestAstrayRemoved(t *testing.T) {
+	for seed := range uint64(20) {
+		d := newDisk(t)
+		f := d.create("/d/a")
+		d.ok(f.Sync())
+		d.flushDir("/d")
+		d.write(f, 0, strings.Repeat("a", 2048))
+		d.ok(d.Remove("/d/a"))
+		d.PowerCut(memfs.KeepAstray, rand.New(rand.NewPCG(seed, 1)))
+	}
+}

@@ -133,6 +133,10 @@ func (p *producer) send(s *sending) {
 	p.check.sent(s.m)
 	p.inOrder(to, func(d *desk, answer func(result)) {
 		cmd := queue.Command{Kind: queue.Publish}
+		if p.id != "" && p.slot == 0 { // it went with the log of an owner, while this was on its way
+			answer(result{kind: refused, lead: d.lead})
+			return
+		}
 		if p.id != "" {
 			cmd = queue.Command{Kind: queue.PublishFrom, Slot: p.slot, Seq: s.m.seq, Low: low}
 		}
