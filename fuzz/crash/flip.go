@@ -45,6 +45,8 @@ func flip(dir, how, away string, roll uint64) (what string, err error) {
 		switch ext := filepath.Ext(kind); {
 		case slices.Contains([]string{"LOCK", "disk", "node.key", "node.crt", "pid"}, kind):
 			return nil
+		case kind == "incarnation" && (how == flipGone || how == flipCut): // one bit of it the other copy mends
+			return nil
 		case ext != "":
 			kind = ext
 		}
