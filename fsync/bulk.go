@@ -10,14 +10,21 @@ import (
 // bulkPiece is how much a bulk writer gathers before it starts write-back, in bytes.
 const bulkPiece = 1 << 20
 
+// bulkAhead is how much a bulk writer writes before it waits until that is durable, in bytes. What a disk
+// has taken and not made durable is what the next flush of anybody waits for; without a bound that is as
+// much as kernel and device will hold, which takes them seconds.
+const bulkAhead = 2 << 20
+
 // Bulk keeps account of a writer of much data: body files, snapshots, compaction. It starts
-// write-back early, so that a shared flush does not have to wait for it. One goroutine uses it.
+// write-back early and does not run far ahead of the disk, so that the flushes of others do not have to
+// wait for it. One goroutine uses it.
 type Bulk struct {
 	f *Flusher
 
 	mu           sync.Mutex
 	file         File
 	first, limit int64 // written, write-back not started
+	ahead        int64 // written since the file was flushed
 	err          error
 }
 
@@ -31,8 +38,9 @@ func (f *Flusher) NewBulk() *Bulk {
 }
 
 // Wrote says that [off, off+n) of file was just written. It starts write-back in pieces of 1 MiB, or
-// at once while all bulk writers together have more than Options.BulkDirtyMax unstarted. An error
-// that wraps ErrPoisoned means that written bytes are lost: give the file up.
+// at once while all bulk writers together have more than Options.BulkDirtyMax unstarted; every 2 MiB it
+// waits until they are durable. An error that wraps ErrPoisoned means that written bytes are lost: give
+// the file up.
 func (b *Bulk) Wrote(file File, off, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,14 +51,40 @@ func (b *Bulk) Wrote(file File, off, n int64) error {
 		if err := b.startLocked(); err != nil {
 			return err
 		}
-		b.file, b.first, b.limit = file, off, off
+		b.file, b.first, b.limit, b.ahead = file, off, off, 0
 	}
 	b.limit += n
+	b.ahead += n
 	sum := b.f.bulkSum.Add(n)
 	if b.limit-b.first < bulkPiece && sum <= b.f.o.BulkDirtyMax {
 		return nil
 	}
-	return b.startLocked()
+	if err := b.startLocked(); err != nil || b.ahead < bulkAhead {
+		return err
+	}
+	return b.flushLocked()
+}
+
+// flushLocked waits until what was written is durable. Nobody else flushes the file meanwhile: it is no
+// target's yet, and who asks it waits.
+func (b *Bulk) flushLocked() error {
+	b.ahead = 0
+	err := b.file.Sync()
+	if err == nil {
+		return nil
+	}
+	b.f.mu.Lock()
+	b.f.poisonSeq++ // SyncFS will report the same loss, and the file, if it is still there, will not
+	b.f.mu.Unlock()
+	b.lostLocked(err)
+	return b.err
+}
+
+// lostLocked gives the file up.
+func (b *Bulk) lostLocked(err error) {
+	path := pathOf(b.file)
+	b.f.spoil(b.file, path, err)
+	b.err = fmt.Errorf("fsync: write %s: %w: %w; the file is incomplete and must be given up", path, ErrPoisoned, err)
 }
 
 func (b *Bulk) startLocked() error {
@@ -95,8 +129,6 @@ func (b *Bulk) ask() (found bool) {
 	if err == nil || errors.Is(err, os.ErrClosed) {
 		return false
 	}
-	path := pathOf(b.file)
-	b.f.spoil(b.file, path, err)
-	b.err = fmt.Errorf("fsync: write %s: %w: %w; the file is incomplete and must be given up", path, ErrPoisoned, err)
+	b.lostLocked(err)
 	return true
 }

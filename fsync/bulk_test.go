@@ -95,3 +95,48 @@ func TestBulkBytesForceFiles(t *testing.T) {
 		t.Fatalf("a write-back that did not start: %v", err)
 	}
 }
+
+// A bulk writer does not run ahead of the disk: others would wait for all that it left there.
+func TestBulkWriterWaitsForTheDisk(t *testing.T) {
+	r := newRig(t, fsync.Options{})
+	f, err := r.fs.Create("/bulk")
+	r.ok(err)
+	b := r.NewBulk()
+	const piece = 64 << 10
+	for off := int64(0); off < 16<<20; off += piece {
+		r.ok(b.Wrote(f, off, piece))
+		if written, flushed := (off+piece)>>20, int64(r.calls(faultfs.OpSync, "/bulk"))*2; written-flushed > 2 {
+			t.Fatalf("%d MiB are written and %d were flushed", written, flushed)
+		}
+	}
+	b.Done()
+}
+
+// What that flush is told of lost writes is final, and explains what SyncFS says of the same.
+func TestBulkWriterLosesWrites(t *testing.T) {
+	r := newRig(t, fsync.Options{})
+	list := r.groups(4)
+	f, err := r.fs.Create("/bulk")
+	r.ok(err)
+	b := r.NewBulk()
+	r.fs.Fail(faultfs.Match{Op: faultfs.OpSync, Path: "bulk"}, 1, 1, syscall.EIO)
+	if err := b.Wrote(f, 0, 2<<20); !errors.Is(err, fsync.ErrPoisoned) || !errors.Is(err, syscall.EIO) {
+		t.Fatalf("a loss that was reported: %v", err)
+	}
+	if err := b.Wrote(f, 2<<20, 1); !errors.Is(err, fsync.ErrPoisoned) {
+		t.Fatalf("written all the same: %v", err)
+	}
+	b.Done()
+	r.fs.Fail(faultfs.Match{Op: faultfs.OpSyncFS}, 1, 1, syscall.EIO)
+	for _, g := range list {
+		g.request()
+	}
+	stepAll(r)
+	for _, g := range list {
+		g.flushed(1)
+	}
+	r.ok(r.Flusher.Err())
+	if err := r.Flush("bulk", f); !errors.Is(err, fsync.ErrPoisoned) {
+		t.Fatalf("a later flush of the file: %v", err)
+	}
+}
