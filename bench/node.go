@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -203,7 +202,7 @@ func startNodesAs(child, dir string, queues, replicas int, before func() error) 
 		return nil, err
 	}
 	n := &nodeProcess{dir: dir}
-	ports, err := freePorts(replicas)
+	ports, err := endpoint.FreePorts(replicas)
 	if err != nil {
 		return nil, errors.Join(err, n.end())
 	}
@@ -233,19 +232,6 @@ func startNodesAs(child, dir string, queues, replicas int, before func() error) 
 		return nil, errors.Join(err, n.end())
 	}
 	return n, nil
-}
-
-// freePorts are UDP ports on loopback that nobody had a moment ago.
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		c, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = c.Close() }() // nothing was sent
-		ports = append(ports, c.LocalAddr().(*net.UDPAddr).Port)
-	}
-	return ports, nil
 }
 
 // processes are those of all nodes.

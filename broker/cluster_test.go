@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,15 +75,14 @@ func newClusterWith(t *testing.T, n int, change func(*broker.Config)) *clusterRi
 	return r
 }
 
-// freeAddr is an address on loopback that nobody listened on a moment ago.
+// freeAddr is an address on loopback that nobody listens on, and that nobody is given.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	ports, err := endpoint.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
-	return c.LocalAddr().String()
+	return fmt.Sprint("127.0.0.1:", ports[0])
 }
 
 // logger writes to the test's output where WEIDA_LOG is set.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -159,21 +158,13 @@ type portPair struct{ udp, tcp string }
 
 // freePorts finds ports on the loopback interface that nobody has. They are written down, so that a node that is
 // started again has the same.
-func freePorts(n int) (ports []portPair, err error) {
-	for range n {
-		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = udp.Close() }() // nothing was sent
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = tcp.Close() }() // nobody came
-		ports = append(ports, portPair{udp.LocalAddr().String(), tcp.Addr().String()})
+func freePorts(n int) (pairs []portPair, err error) {
+	ports, err := endpoint.FreePorts(n)
+	for _, p := range ports {
+		addr := fmt.Sprint("127.0.0.1:", p)
+		pairs = append(pairs, portPair{addr, addr})
 	}
-	return ports, nil
+	return pairs, err
 }
 
 // fleetContext says where a client finds the nodes.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -161,28 +159,14 @@ func identity(dir, name string) (*endpoint.Identity, error) {
 	return endpoint.LoadOrCreateIdentity(fsync.OS(), dir, name)
 }
 
-// freePorts finds ports on the loopback interface that nobody has.
+// freePorts finds ports on the loopback interface that nobody has, and that nobody is given while a node is down.
 func freePorts(n int) (list []Ports, err error) {
-	var open []io.Closer
-	defer func() {
-		for _, c := range open {
-			_ = c.Close() // nothing was sent, and nobody came
-		}
-	}()
-	for range n {
-		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		open = append(open, udp)
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		open = append(open, tcp)
-		list = append(list, Ports{udp.LocalAddr().String(), tcp.Addr().String()})
+	ports, err := endpoint.FreePorts(n)
+	for _, p := range ports {
+		addr := fmt.Sprint("127.0.0.1:", p)
+		list = append(list, Ports{addr, addr})
 	}
-	return list, nil
+	return list, err
 }
 
 func (f *Fleet) configure(x *Node, seeds []map[string]string) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,14 +49,11 @@ func newCluster(t *testing.T) *cluster {
 	var addrs []string
 	roles := make(map[endpoint.Fingerprint]endpoint.Role)
 	for _, name := range []string{"n1", "n2", "n3"} {
-		l, err := net.ListenPacket("udp", "127.0.0.1:0")
+		ports, err := endpoint.FreePorts(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr, id := l.LocalAddr().String(), identity(name)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		addr, id := fmt.Sprint("127.0.0.1:", ports[0]), identity(name)
 		roles[id.Fingerprint()] = endpoint.RoleNode
 		seeds = append(seeds, control.Seed{Name: name, Fingerprint: id.Fingerprint().String(), Address: addr})
 		addrs = append(addrs, addr)
