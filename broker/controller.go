@@ -132,7 +132,15 @@ func (c *controller) Ensure(k control.Queue) (bool, error) {
 			if q != nil {
 				c.node.close(q)
 			}
-			_, err := c.node.openQueue(k)
+			known, err := c.node.known(&k, row)
+			if err != nil {
+				return err
+			}
+			if !known {
+				c.node.learn() // it is looked at again, by what the registry says then
+				return nil
+			}
+			_, err = c.node.openQueue(k)
 			return err
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"weida/broker/control"
 	"weida/broker/wire"
+	"weida/raftstore"
 )
 
 // This file is what keeps a node whose copy of the registry is behind from saying that there is no such queue: it has
@@ -44,6 +45,23 @@ func (n *Node) learned(ctx context.Context) bool {
 			return false
 		}
 		again.Stop()
+	}
+}
+
+// known says whether a replica may be opened by what this node's copy of the registry says of it. One that is here may.
+// One that is not is made, unless it was made before: whether it was, a node that has just started knows when its copy
+// has what was committed until then. A replica that has voted and confirmed must not be begun again under its id.
+func (n *Node) known(k *control.Queue, row *control.Replica) (bool, error) {
+	if row.Made || n.cluster == nil || n.upToDate.Load() {
+		return true, nil
+	}
+	return n.store.HasLog(raftstore.GroupID(k.Metadata.UID))
+}
+
+// learn waits, for a while, until replicas are known that are not here.
+func (n *Node) learn() {
+	if n.learned(n.control.life) {
+		n.upToDate.Store(true)
 	}
 }
 

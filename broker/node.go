@@ -91,6 +91,7 @@ type Node struct {
 	quiet       quiet
 	counters    counters
 	displaced   displaced
+	upToDate    atomic.Bool // the copy of the registry has had, once in this life, all that was committed
 	damages     damages
 
 	sessions atomic.Uint64   // the last session number given out, above all of earlier lives

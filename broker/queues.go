@@ -22,9 +22,12 @@ func (n *Node) openQueues() {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for _, q := range n.registry.queues() {
-		first := n.unset(q.Metadata.UID, q.Status.Placement)
-		if q.Status.Destroying || n.row(&q) == nil || n.registry.gives(&q) || len(first) > 0 {
+		row, first := n.row(&q), n.unset(q.Metadata.UID, q.Status.Placement)
+		if q.Status.Destroying || row == nil || n.registry.gives(&q) || len(first) > 0 {
 			continue // what is left of it goes, or is set aside first, or is elsewhere
+		}
+		if known, err := n.known(&q, row); err == nil && !known {
+			continue // the controller opens it when it is
 		}
 		turns <- struct{}{}
 		all.Go(func() {

@@ -1,0 +1,70 @@
+package broker_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"weida/broker"
+	"weida/broker/client"
+	"weida/broker/control"
+	"weida/broker/wire"
+)
+
+// A replica whose directory is gone is not begun again under its id by a node that was not told yet that the replica
+// was made: it has voted, and what it confirmed counted.
+func TestMissingReplicaOfAStaleNode(t *testing.T) {
+	t.Parallel()
+	r := newClusterWith(t, 3, broker.Impatient)
+	const away = 2
+	key := r.configs[away].Identity.Fingerprint().String()
+	row := func(node *broker.Node, queue string) (p control.Replica, uid uint64) {
+		for _, q := range node.Registry().Queues {
+			i := slices.IndexFunc(q.Status.Placement, func(p control.Replica) bool { return p.Node == key })
+			if q.Metadata.Name == queue && i >= 0 {
+				return q.Status.Placement[i], q.Metadata.UID
+			}
+		}
+		return p, 0
+	}
+	c := r.client()
+	for try := 0; ; try++ {
+		queue := fmt.Sprint("q", try)
+		r.make(queue, control.QueueSpec{Replicas: 3})
+		p, err := c.Producer(r.ctx, queue, client.ProducerOptions{Want: wire.Want(wire.Replicated(3, wire.Flushed)), ID: "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := p.Publish(r.ctx, client.Message{Bytes: []byte("x")}); err != nil || res.Err != nil {
+			t.Fatal(res, err)
+		}
+		told, _ := row(r.nodes[away], queue)
+		r.stop(away)
+		if told.Made { // before it was stopped: another queue
+			r.start(away)
+			continue
+		}
+		var was control.Replica
+		var uid uint64
+		r.until("the others say that it was made", func() bool { was, uid = row(r.nodes[0], queue); return was.Made })
+		dir := filepath.Join(r.configs[away].Dir, "groups", fmt.Sprint(uid))
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		r.start(away)
+		r.until("it is given up", func() bool {
+			_, err := os.Stat(dir)
+			given := slices.ContainsFunc(r.nodes, func(n *broker.Node) bool {
+				now, _ := row(n, queue)
+				return now.Replica != was.Replica || now.Lost != ""
+			})
+			if err == nil && !given {
+				t.Fatalf("replica %d was begun again", was.Replica)
+			}
+			return given
+		})
+		return
+	}
+}
