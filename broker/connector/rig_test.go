@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // rig is a real node with the queue "q", which may stop and start, and a directory for connectors.
 type rig struct {

@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds a hang and decides nothing else.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // world is a node that listens, and the keys of everybody.
 type world struct {
