@@ -32,12 +32,25 @@ func numberEnv(t testing.TB, name string, or int) int {
 	return n
 }
 
+// full reports whether tests are to try every place, which takes minutes, and not a part of them.
+func full() bool { return os.Getenv("WEIDA_FULL") != "" }
+
 // secondCrash is how many crashes there are for one whose recovery is crashed as well.
 func secondCrash() int {
-	if os.Getenv("WEIDA_FULL") != "" {
+	if full() {
 		return 1
 	}
 	return 60
+}
+
+// sparse says where a test begins and how far apart the places are that it tries of many alike: n, every one with
+// WEIDA_FULL=1. The seed moves them.
+func sparse(t testing.TB, n int64) (first, stride int64) {
+	t.Helper()
+	if full() {
+		return 0, 1
+	}
+	return int64(seedOf(t) % uint64(n)), n
 }
 
 // hurry makes the collector run seldom: thousands of small disks are made and thrown away.

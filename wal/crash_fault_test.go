@@ -49,8 +49,8 @@ func TestFaultEverywhere(t *testing.T) {
 				calls /= 4 // about as many are writes
 			}
 			stride := 1
-			if secondCrash() > 1 {
-				stride = max(1, calls/80)
+			if !full() {
+				stride = max(1, calls/40)
 			}
 			for n := 1 + int(seed)%stride; n <= calls; n += stride {
 				_, err := faultRun(seed, kind, n, false)

@@ -175,7 +175,7 @@ func named(err error, name string) error {
 }
 
 // TestDamageEveryByte flips one bit in bytes of every segment, after each kind of stop: in every one with
-// WEIDA_FULL=1, in every third or so without. Below the promise, and anywhere after a stop in order, that
+// WEIDA_FULL=1, in every eighth or so without. Below the promise, and anywhere after a stop in order, that
 // is never cut off silently.
 func TestDamageEveryByte(t *testing.T) {
 	hurry(t)
@@ -217,10 +217,10 @@ func TestDamageEveryByte(t *testing.T) {
 }
 
 func step(rng *rand.Rand) int64 {
-	if secondCrash() == 1 {
+	if full() {
 		return 1
 	}
-	return 1 + rng.Int64N(6)
+	return 1 + rng.Int64N(15)
 }
 
 func isSealed(t testing.TB, disk *memfs.FS, n segment.Number) bool {

@@ -36,7 +36,7 @@ func TestReadersBesideOwner(t *testing.T) {
 		})
 	}
 	var job chan error
-	for i := segment.Index(1); i <= 1500; i++ {
+	for i := segment.Index(1); i <= 600; i++ {
 		for {
 			err := l.Append(oneEntry(i, 1, uint64(i), 300))
 			if err == nil {
@@ -65,7 +65,7 @@ func TestReadersBesideOwner(t *testing.T) {
 			default:
 			}
 		}
-		if i%400 == 0 {
+		if i%160 == 0 {
 			if job != nil { // one slow piece of work at a time
 				must(t, <-job)
 				job = nil
