@@ -112,8 +112,10 @@ func (d *desk) publish(m *message, cmd queue.Command, w want, reply func(result)
 func (d *desk) offer(m *message, it raftstore.Item, w want, reply func(result)) {
 	if d.o.mutate.drop && w.kind == wantStored && d.chance(30) {
 		next := d.state.Counts().In
-		reply(result{kind: done, effect: queue.Effect{Kind: queue.Published, Offset: next, Term: uint64(d.term)},
-			proof: evidence{n: 1, flushed: true, index: d.marks.Applied + 1, term: d.term}})
+		reply(result{
+			kind: done, effect: queue.Effect{Kind: queue.Published, Offset: next, Term: uint64(d.term)},
+			proof: evidence{n: 1, flushed: true, index: d.marks.Applied + 1, term: d.term},
+		})
 		return
 	}
 	a := &ask{what: m.String(), want: w, body: m, reply: reply}

@@ -38,8 +38,10 @@ var errEnded = errors.New("a rule is broken")
 func tell(t *testing.T, nodes int, story func(s *scene)) (c *cluster) {
 	t.Helper()
 	seeded(1, func() {
-		c = newCluster(options{seed: 1, nodes: nodes, snapshotBytes: 1 << 20, transfer: 8 << 20,
-			pace: 50 * millisecond, heldEvery: 5})
+		c = newCluster(options{
+			seed: 1, nodes: nodes, snapshotBytes: 1 << 20, transfer: 8 << 20,
+			pace: 50 * millisecond, heldEvery: 5,
+		})
 		s := &scene{cluster: c, t: t, g: c.addGroup(0, nodes)}
 		c.guard(c.start)
 		s.Run(3 * second)
