@@ -98,7 +98,7 @@
 //	owner.go, open.go, round.go                                               the group with one owner
 //	replica.go, replicaopen.go, replicaround.go, replicaapply.go, store.go    a replica and its rounds
 //	gate.go, answers.go, raftlog.go, conf.go, reconfigure.go, peers.go        what raft is told, and when it is heard
-//	quiet.go                                                                  idle groups
+//	quiet.go, tickalone.go                                                    idle groups, and time without a round
 //	disk.go, diskyield.go                                                     disks without room, and slow ones
 //	scrubber.go, mend.go, mendbody.go                                         damage is looked for and mended
 //	frame.go, mail.go, outbox.go, receive.go                                  what goes over the raft connection

@@ -275,14 +275,15 @@ func TestParcelsAreBounded(t *testing.T) {
 	for _, kind := range []parcelKind{parcelFrame, parcelLost, parcelKnown} {
 		var b parcels
 		for range parcelFramesMax {
-			if !b.put(parcel{kind: kind}) {
+			if taken, _ := b.put(parcel{kind: kind}); !taken {
 				t.Fatalf("kind %d: refused too early", kind)
 			}
 		}
-		if b.put(parcel{kind: kind}) {
+		if taken, _ := b.put(parcel{kind: kind}); taken {
 			t.Errorf("kind %d is not bounded", kind)
 		}
-		if n := len(b.take(nil)); n != parcelFramesMax || !b.put(parcel{kind: kind}) {
+		n := len(b.take(nil))
+		if taken, _ := b.put(parcel{kind: kind}); n != parcelFramesMax || !taken {
 			t.Errorf("kind %d: %d taken, and no room after it", kind, n)
 		}
 	}

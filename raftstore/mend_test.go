@@ -115,7 +115,7 @@ func TestDamagedBodyComesBack(t *testing.T) {
 				t.Fatal("the leadership moved")
 			}
 			lead.kvs[1].must(put("after", "x"))
-			c.tick(4)
+			c.tick(5)
 			c.same(1, true)
 			c.bodies(1)
 			c.crash(n, true, 0)

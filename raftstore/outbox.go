@@ -78,8 +78,13 @@ func (r *replica) post(m *raftpb.Message) {
 	case m.GetType() == raftpb.MsgSnap:
 		r.sendSnapshot(to, m)
 	case m.GetType() == raftpb.MsgHeartbeat && len(m.GetContext()) == 0: // with one somebody waits
-		r.host.beats.add(to, r.id, m)
+		if !r.peers.list[ReplicaID(m.GetTo())].tookSince(r.now - int64(r.host.o.HeartbeatTicks)) {
+			r.host.beats.add(to, r.id, m)
+		}
 	default:
+		if list := m.GetEntries(); len(list) > 0 {
+			r.peers.of(ReplicaID(m.GetTo())).sends(Index(list[len(list)-1].GetIndex()), r.now)
+		}
 		r.send(to, func(dst []byte) []byte { return appendMessage(dst, m) })
 	}
 }

@@ -45,33 +45,46 @@ type parcels struct {
 	frames  int
 	bytes   int64
 	dropped uint64
+	waits   bool // somebody waits for a body
 }
 
 const (
 	parcelFramesMax = 4096
 	parcelBytesMax  = 4 << 20
+	// parcelsQuietly is how many frames may come before the shard is woken although nobody waits for a body.
+	parcelsQuietly = 64
 )
 
-// put takes a parcel; false if it was dropped: what it holds is the caller's then.
-func (b *parcels) put(p parcel) bool {
+// put takes a parcel, and says whether the shard is to be woken; not taken means that it was dropped: what it holds is
+// the caller's then.
+func (b *parcels) put(p parcel) (taken, wake bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return false
+		return false, false
 	}
 	if p.kind == parcelFrame || p.kind == parcelLost || p.kind == parcelKnown {
 		n := int64(len(p.payload.bytes)) + int64(len(p.payload.wants)*wantSize+len(p.payload.refs)*refSize)
 		full := b.frames >= parcelFramesMax || b.bytes > 0 && b.bytes+n > parcelBytesMax
 		if full || !b.budget.fits(b.bytes, n) {
 			b.dropped++
-			return false
+			return false, false
 		}
 		b.budget.take(n)
 		b.frames++
 		b.bytes += n
 	}
 	b.arrived = append(b.arrived, p)
-	return true
+	body := p.kind == parcelFrame && p.payload.kind == bodyFrame
+	return true, !body || b.waits || b.frames >= parcelsQuietly
+}
+
+// expect says whether somebody waits for a body, and returns whether something is here that may be one.
+func (b *parcels) expect(waits bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waits = waits
+	return waits && len(b.arrived) > 0
 }
 
 // take empties the box; list is given back for what is to come.

@@ -25,8 +25,13 @@ type peer struct {
 	heardAt  int64
 	caughtUp int64 // the last moment whose end of the log it is known to hold, by an answer; -1: none
 	// end is where the log ended at endAt: once it holds that, it was caught up then.
-	end    Index
-	endAt  int64
+	end   Index
+	endAt int64
+	// sent is the last entry of an append that was sent at sentAt and not answered yet; 0: none. took is when one was
+	// sent that it has answered since.
+	sent   Index
+	sentAt int64
+	took   int64
 	lives  bool // its node was up when the group became quiet: until it wakes, that stands for answers
 	probed bool // it answered a heartbeat in this round: what raft sends it now may be a probe
 }
@@ -59,10 +64,32 @@ func (r *replica) heardOf(l *letter, toAppend bool) {
 	one.heard, one.heardAt = r.now, r.host.clock.Load()
 	if toAppend {
 		one.acked = l.epoch
+		one.takes(Index(l.m.GetIndex()))
 	} else {
 		one.probed = true
 	}
 }
+
+// An append that a member has taken is as good as a heartbeat: it came, and was given to its raft. So none is sent in an
+// interval in which there was one. That it was sent is not enough: one that waits at the member's gate for a body keeps
+// no election away.
+
+// sends notes an append that goes out.
+func (p *peer) sends(last Index, now int64) {
+	if p.sent == 0 {
+		p.sent, p.sentAt = last, now
+	}
+}
+
+// takes notes the answer to one.
+func (p *peer) takes(upTo Index) {
+	if p.sent != 0 && upTo >= p.sent {
+		p.sent, p.took = 0, p.sentAt
+	}
+}
+
+// tookSince reports whether it has taken an append that was sent after a tick.
+func (p *peer) tookSince(tick int64) bool { return p != nil && p.took != 0 && p.took > tick }
 
 func (p *peers) unprobe() {
 	for _, one := range p.list {

@@ -333,12 +333,15 @@ func TestNoOldConfiguration(t *testing.T) {
 		c.cut[[2]NodeID{lead.id, n.id}], c.cut[[2]NodeID{n.id, lead.id}] = true, true
 		// Everything is in a sealed segment, and the next one is empty: no batch says how far was committed.
 		log := c.group(n, 1).log
-		for errors.Is(log.Reserve(512<<10-400), wal.ErrNotReady) {
-			n.host.Tick()
+		round := func() {
+			g := c.group(n, 1)
+			g.shard.enqueue(g)
 			c.settle()
 		}
-		n.host.Tick()
-		c.settle()
+		for errors.Is(log.Reserve(512<<10-400), wal.ErrNotReady) {
+			round()
+		}
+		round()
 		c.crash(n, false, 0)
 		c.start(n)
 		if c.open(n, 1, nil); c.group(n, 1).log.Recovered().Commit > 100 {

@@ -49,6 +49,7 @@ type replica struct {
 	applies  []*raftpb.Message // of this round
 	appends  bool              // something was appended in this round
 	blocked  bool              // raft takes no proposals now; tried again when something moved
+	stirred  bool              // raft was called since it last wanted nothing done
 	conf     *config           // applied
 	changes  []pendingConfig   // in the log, above it
 	peers    peers             // what is known of the members in this leadership
@@ -155,8 +156,15 @@ func (r *replica) leads() bool {
 	return lead != nil && lead.term == r.term
 }
 
-// guard calls raft. A read of the log that failed meanwhile halts the replica: raft is not used any more.
+// guard calls raft, which may want something done then. A read of the log that failed meanwhile halts the replica: raft
+// is not used any more.
 func (r *replica) guard(call func()) (ok bool) {
+	r.stirred = true
+	return r.ask(call)
+}
+
+// ask is guard for what changes nothing.
+func (r *replica) ask(call func()) (ok bool) {
 	defer func() {
 		if r.store.failed != nil { // any other panic is a defect, and stays one
 			_ = recover()

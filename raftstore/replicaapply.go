@@ -221,7 +221,7 @@ func (r *replica) ticked(n int) bool {
 		return false
 	}
 	r.ticks += n
-	return true
+	return r.inRound || !r.tickAlone()
 }
 
 // snapshots: what stands before the machine's bytes.

@@ -71,6 +71,7 @@ func (r *replica) writeAll(p *plan, budget int) (cost int) {
 	r.releaseAnswers() // what waits for nothing more
 	r.ready()
 	r.peers.unprobe()
+	r.supply.expect()
 	if cost > 0 {
 		r.active()
 	}
@@ -161,15 +162,16 @@ func (r *replica) giveTicks() {
 // ready takes from raft what it wants done, until there is nothing: it is written, and what is to be sent or applied is
 // noted.
 func (r *replica) ready() {
-	for r.halted == nil {
+	for r.halted == nil && r.stirred {
 		var rd raft.Ready
 		more := false
-		r.guard(func() {
+		r.ask(func() {
 			if more = r.node.HasReady(); more {
 				rd = r.node.Ready()
 			}
 		})
 		if !more {
+			r.stirred = false
 			return
 		}
 		r.takeReady(&rd)
@@ -214,8 +216,11 @@ func (r *replica) canWrite() bool {
 	if r.next < len(r.pending) && !r.stuck && !r.blocked && len(r.held) == 0 {
 		return true
 	}
+	if !r.stirred {
+		return false
+	}
 	more := false
-	r.guard(func() { more = r.node.HasReady() })
+	r.ask(func() { more = r.node.HasReady() })
 	return more
 }
 

@@ -167,7 +167,9 @@ func (s *shard) drain() (ticks int, work bool) {
 	}
 	if flushed {
 		for _, m := range s.flushing {
-			s.join(m)
+			if m.common().log.FlushEnded() { // not those that wait for the next one
+				s.join(m)
+			}
 		}
 	}
 	for _, n := range news {

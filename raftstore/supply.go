@@ -25,6 +25,7 @@ type supply struct {
 	r       *replica
 	box     parcels
 	parcels []parcel // of this round
+	waits   bool     // for a body, as the box was told
 	fetch   fetcher
 	landing landing
 	install *install
@@ -50,11 +51,23 @@ func (s *supply) init(r *replica) {
 
 // deliver puts a parcel into the box and wakes the shard. Any goroutine.
 func (s *supply) deliver(p parcel) bool {
-	if !s.box.put(p) {
-		return false
+	taken, wake := s.box.put(p)
+	if wake {
+		s.r.shard.enqueue(s.r)
 	}
-	s.r.shard.enqueue(s.r)
-	return true
+	return taken
+}
+
+// expect tells the box whether something waits for a body. One that nobody waits for comes before its entry, and needs
+// no round of its own.
+func (s *supply) expect() {
+	waits := len(s.r.gate.waiting) > 0 || s.install != nil || s.r.gate.room.needed.len > 0 || s.r.mending()
+	if waits != s.waits {
+		s.waits = waits
+		if s.box.expect(waits) {
+			s.r.shard.enqueue(s.r)
+		}
+	}
 }
 
 // dropFile removes a large body that is not needed.

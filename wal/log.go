@@ -234,6 +234,12 @@ func (l *Log) Advance() error {
 	return err
 }
 
+// FlushEnded reports whether Advance has a flush to take up that ended, well or not.
+func (l *Log) FlushEnded() bool {
+	t := l.target
+	return t != nil && (len(l.marks) > 0 && l.marks[0].n <= t.Flushed() || t.Err() != nil) || l.failure() != nil
+}
+
 func (l *Log) takeMark(m flushMark) {
 	if l.safe.Less(m.pos) {
 		l.safe = m.pos
