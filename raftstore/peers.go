@@ -70,9 +70,9 @@ func (r *replica) heardOf(l *letter, toAppend bool) {
 	}
 }
 
-// An append that a member has taken is as good as a heartbeat: it came, and was given to its raft. So none is sent in an
-// interval in which there was one. That it was sent is not enough: one that waits at the member's gate for a body keeps
-// no election away.
+// An append that a member has taken is as good as a heartbeat: it came, and was given to its raft. So none is sent in
+// an interval in which there was one. That it was sent is not enough: one that waits at the member's gate for a body
+// keeps no election away.
 
 // sends notes an append that goes out.
 func (p *peer) sends(last Index, now int64) {
