@@ -133,7 +133,8 @@ func (c *Checker) removed(m *message, d *delivery) {
 		if other.term != d.term || other == d || m.Producer == "" && len(m.places) > 1 {
 			continue
 		}
-		if other.took && !c.mayUnsettle(m, other.asked) {
+		// Either of the two may be the one that was forgotten: answers need not come in the order of what they tell.
+		if other.took && !c.mayUnsettle(m, other.asked) && !c.mayUnsettle(m, d.asked) {
 			c.breach(OneHolder, m.shown(other.settled, d.mark), "%v: attempts %d and %d both took it out", m, other.attempt,
 				d.attempt)
 		}
