@@ -68,6 +68,8 @@ func (n *node) killed() { n.kill("kill -9") }
 
 func (n *node) powerless() { n.cutPower(n.keeps()) }
 
+func (n *node) powerlessForgets() { n.cutPower(memfs.KeepNone) }
+
 func (n *node) powerlessAstray() { n.cutPower(memfs.KeepAstray) }
 
 // keeps draws what a power cut leaves.
@@ -99,7 +101,7 @@ func (c *cluster) cutPower() {
 	case 2:
 		if n != nil {
 			c.note("%v is to lose power when it flushes a directory", n)
-			n.dies = (*node).powerless
+			n.dies = (*node).powerlessForgets
 			n.fs.Fail(faultfs.Match{Op: faultfs.OpSyncDir}, 1, 1, faultfs.ErrDied)
 		}
 	default:

@@ -60,7 +60,7 @@ func (s *stats) seldom() (kinds []string) {
 	return kinds
 }
 
-// enoughSeeds are so many that each kind of fault has to happen: each does ten times in so many, and more often.
+// enoughSeeds are so many that each kind of fault has to happen.
 const enoughSeeds = 30
 
 // complete fails if a kind never happened in the first seeds there are, which are the same in every run.
