@@ -66,14 +66,27 @@ func (c *cluster) join() error {
 		c.self, c.kept = id, true
 		return nil
 	case err == nil || errors.Is(err, fsync.ErrTooLarge):
-		return fmt.Errorf("%s is damaged, both copies of what it holds; nothing was changed; move it away, and the node "+
-			"asks the cluster again", path)
+		return c.askAgain(path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case c.founder:
 		return nil
 	}
 	return c.among(func(ctx context.Context) error { return c.askToJoin(ctx, 0) })
+}
+
+// askAgain asks the cluster what a damaged file said. The file is kept beside; the next start moves it to quarantine/.
+func (c *cluster) askAgain(path string) error {
+	n := c.node
+	aside := path + ".damaged"
+	n.c.Log.Error("file damaged", "file", path, "doing", "it said as which replica this node has the control log; the "+
+		"cluster is asked, and what is left of the file is kept as "+aside)
+	if err := n.c.files.Rename(path, aside); err != nil {
+		return err
+	}
+	err := c.among(func(ctx context.Context) error { return c.askToJoin(ctx, 0) })
+	c.fresh = false // the node was a member: a control log that is not there is missing
+	return err
 }
 
 // among lets f speak with the others while this node serves nothing else.

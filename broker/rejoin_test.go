@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -92,7 +93,26 @@ func TestDamagedControlLogIsLearnedAnew(t *testing.T) {
 	}
 	r.stop(hurt) // it starts by itself from what it learned
 	r.start(hurt)
-	r.member(hurt)
+	id := r.member(hurt)
+	r.stop(hurt) // which replica it has now, the others know as well
+	joined := filepath.Join(r.configs[hurt].Dir, "joined")
+	whole, err := os.ReadFile(joined)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(joined, 3); err != nil {
+		t.Fatal(err)
+	}
+	r.start(hurt)
+	if again := r.member(hurt); again != id {
+		t.Errorf("with a damaged file it is replica %d, and was %d", again, id)
+	}
+	if b, err := os.ReadFile(joined); !bytes.Equal(b, whole) {
+		t.Errorf("the file is not whole again: %x, %v", b, err)
+	}
+	if s, err := os.Stat(joined + ".damaged"); err != nil || s.Size() != 3 {
+		t.Errorf("what was left of it: %v, %v", s, err)
+	}
 	if n := len(said.of("")); n != 3 {
 		t.Errorf("told %d times: %q", n, said.of(""))
 	}
