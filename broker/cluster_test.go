@@ -152,7 +152,11 @@ func (r *clusterRig) client() *client.Client {
 	for _, c := range r.configs {
 		addrs = append(addrs, c.Listen)
 	}
-	c, err := client.Dial(r.ctx, client.Options{Addrs: addrs, Identity: r.key, Trust: r.trust})
+	o := client.Options{Addrs: addrs, Identity: r.key, Trust: r.trust}
+	c, err := client.Dial(r.ctx, o)
+	for err != nil && r.ctx.Err() == nil { // a handshake takes its time on a slow machine
+		c, err = client.Dial(r.ctx, o)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

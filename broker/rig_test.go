@@ -103,7 +103,11 @@ func (r *rig) close() {
 // dial returns a connection that ends with the test.
 func (r *rig) dial() *endpoint.Conn {
 	r.t.Helper()
-	c, err := endpoint.Dial(r.ctx, r.node.Addr().String(), endpoint.DialOptions{Identity: r.client, Trust: r.trust})
+	o := endpoint.DialOptions{Identity: r.client, Trust: r.trust}
+	c, err := endpoint.Dial(r.ctx, r.node.Addr().String(), o)
+	for err != nil && r.ctx.Err() == nil { // a handshake takes its time on a slow machine
+		c, err = endpoint.Dial(r.ctx, r.node.Addr().String(), o)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -191,6 +191,9 @@ func (tr *trio) client(addrs ...string) *client.Client {
 		o.Addrs = addrs
 	}
 	c, err := client.Dial(tr.ctx, o)
+	for err != nil && tr.ctx.Err() == nil { // a handshake takes its time on a slow machine
+		c, err = client.Dial(tr.ctx, o)
+	}
 	if err != nil {
 		tr.t.Fatal(err)
 	}
