@@ -18,7 +18,7 @@ import (
 
 // TestOldMessageUnderMany: one old message that nobody settles, and then many that are settled. The disk stays
 // bounded, and the old message comes again, whole, after a restart. WEIDA_RUNS is how many thousand messages of 256
-// bytes; the number is 1000. Without it they are fewer and larger. (T-58)
+// bytes; a full run has 1000. Without it they are fewer and larger. (T-58)
 func TestOldMessageUnderMany(t *testing.T) {
 	t.Parallel()
 	n, size := 12_000, 8<<10
