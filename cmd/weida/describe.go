@@ -75,19 +75,7 @@ func membersOf(cmd *cobra.Command, items []*item) map[string]string {
 	if err != nil {
 		return nil
 	}
-	names := make(map[string]string)
-	for _, it := range nodes {
-		var n nodeItem
-		if err := json.Unmarshal(it.raw, &n); err != nil {
-			continue
-		}
-		name := it.Metadata.Name
-		if n.Live != nil && !n.Live.Reached {
-			name += ", which does not answer"
-		}
-		names[n.Spec.Fingerprint] = name
-	}
-	return names
+	return namesByKey(nodes)
 }
 
 // describe prints a resource for people. members are the names of nodes by their keys.

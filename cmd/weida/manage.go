@@ -40,7 +40,7 @@ func newPurge() *cobra.Command {
 			return err
 		}
 		var p client.Purged
-		err = request(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		err = request(cmd, args[0], func(ctx context.Context, c *client.Client) (err error) {
 			p, err = c.Purge(ctx, args[0])
 			return err
 		})
@@ -92,7 +92,7 @@ func manageCommand(cmd *cobra.Command, what, result string,
 		if err := checkNames(args[0], what, args[1]); err != nil {
 			return err
 		}
-		err = request(cmd, func(ctx context.Context, c *client.Client) error { return do(c, ctx, args[0], args[1]) })
+		err = request(cmd, args[0], func(ctx context.Context, c *client.Client) error { return do(c, ctx, args[0], args[1]) })
 		switch {
 		case err != nil:
 			return err
@@ -121,13 +121,14 @@ func printJSON(pairs ...any) error {
 }
 
 // request makes one change over the messaging port. When its answer does not come it is indeterminate.
-func request(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+func request(cmd *cobra.Command, queue string, do func(context.Context, *client.Client) error) error {
+	waits := awaitQueue(cmd, queue)
 	c, err := dial(cmd)
 	if err != nil {
-		return err
+		return waits.end(cmd.Context(), err)
 	}
 	defer c.Close()
-	err = do(cmd.Context(), c)
+	err = asRead(waits.end(cmd.Context(), do(cmd.Context(), c)))
 	var lost *client.LostError
 	var protocol *client.ProtocolError
 	switch {

@@ -42,21 +42,22 @@ func newPeek() *cobra.Command {
 				return err
 			}
 		}
+		waits := awaitQueue(cmd, args[0])
 		c, err := dial(cmd)
 		if err != nil {
-			return err
+			return waits.end(cmd.Context(), err)
 		}
 		defer c.Close()
 		out := bufio.NewWriterSize(os.Stdout, 64<<10)
 		for d, perr := range c.Peek(cmd.Context(), args[0], client.PeekOptions{From: *from, Count: *count}) {
-			err = perr
-			if err == nil {
+			if err = asRead(waits.end(cmd.Context(), perr)); err == nil {
 				err = write(d, out, *dir, asJSON)
 			}
 			if err != nil {
 				break
 			}
 		}
+		_ = waits.end(cmd.Context(), nil) // there was nothing to look at
 		if cmd.Context().Err() != nil {
 			err = errors.New("interrupted; nothing was changed")
 		}

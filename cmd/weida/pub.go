@@ -83,13 +83,14 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 		return err
 	}
 	defer src.close()
+	opening := awaitQueue(cmd, args[0])
 	c, err := dial(cmd)
 	if err != nil {
-		return err
+		return opening.end(cmd.Context(), interruptedAs(cmd.Context(), err, "nothing was sent"))
 	}
 	defer c.Close()
 	p, err := c.Producer(cmd.Context(), args[0], client.ProducerOptions{Want: want, ID: f.producer})
-	if err != nil {
+	if err = opening.end(cmd.Context(), interruptedAs(cmd.Context(), err, "nothing was sent")); err != nil {
 		return refusedAtOnce(args[0], f, err)
 	}
 	first := f.seq
@@ -105,8 +106,9 @@ func pub(cmd *cobra.Command, args []string, f pubFlags) error {
 	}
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 60*time.Second)
 	defer cancel()
-	err = errors.Join(err, p.Close(closeCtx))
-	return r.end(err)
+	answers := awaitAnswers(cmd, args[0])
+	closed := answers.end(cmd.Context(), p.Close(closeCtx))
+	return r.end(errors.Join(err, closed))
 }
 
 // parseWant tells evidence that no broker may report, which is refused, from a slip of the pen.

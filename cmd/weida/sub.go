@@ -83,15 +83,16 @@ func sub(cmd *cobra.Command, name string, f subFlags) error {
 			return err
 		}
 	}
+	opening := awaitQueue(cmd, name)
 	c, err := dial(cmd)
 	if err != nil {
-		return err
+		return opening.end(cmd.Context(), interruptedAs(cmd.Context(), err, "nothing was taken"))
 	}
 	defer c.Close()
 	k, err := c.Consumer(cmd.Context(), name,
 		client.ConsumerOptions{Subscription: f.subscription, Credit: f.credit, Limit: f.count})
-	if err != nil {
-		return err
+	if err = opening.end(cmd.Context(), interruptedAs(cmd.Context(), err, "nothing was taken")); err != nil {
+		return asRead(err)
 	}
 	defer k.Close()
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
