@@ -54,6 +54,12 @@ func (c *Cluster) CanStop(node uint64) Verdict {
 
 func (c *Cluster) canLose(v *Verdict, g *view, node uint64) {
 	if g.leader == nil {
+		if o := g.owner(); o != nil { // it has no majority to lose, whatever came of its only copy
+			if !c.ownedElsewhere(g, node) {
+				v.Pauses = append(v.Pauses, g.queue.Metadata.Name)
+			}
+			return
+		}
 		s := c.state(g)
 		if slices.Contains(s.CommittedVoters, node) || len(s.CommittedVoters) == 0 && s.Health != Changing &&
 			!c.ownedElsewhere(g, node) {
@@ -82,7 +88,7 @@ func (c *Cluster) canLose(v *Verdict, g *view, node uint64) {
 	}
 	left := 0
 	for _, f := range r.Followers {
-		if !f.Learner && f.Node != node && inStep(g.leader, f) {
+		if !f.Learner && f.Node != node && c.inStep(g.leader, f) {
 			left++
 		}
 	}

@@ -49,8 +49,8 @@ type GroupState struct {
 	LeaderNode uint64      `json:"leaderNode"` // its number, 0 if it is not known
 	Term       uint64      `json:"term"`
 	Factor     int         `json:"factor"` // voters wanted
-	InStep     int         `json:"inStep"` // voters that answer and are at most a moment behind
-	// BehindEntries and BehindMS are of the voter that is furthest behind; -1 is not known.
+	InStep     int         `json:"inStep"` // voters whose nodes answer now, and that are at most a moment behind
+	// BehindEntries and BehindMS are of the voter that is furthest behind; -1 is not known, and 0 is told only if all are.
 	BehindEntries int64  `json:"behindEntries"`
 	BehindMS      int64  `json:"behindMs"`
 	Committed     uint64 `json:"committed"` // index
@@ -72,6 +72,8 @@ type view struct {
 	node   *Facts // that of the leader
 	// hint is a group that names a leader that did not answer; nil if there is none.
 	hint *Group
+	// word is what a replica of the newest term says of the members; nil if none was heard.
+	word *Group
 	// damaged are the replicas that know of damage on their disk that is not mended.
 	damaged []damagedOn
 	// several says that somebody knows of a consensus group, whatever is wanted by now.
@@ -130,6 +132,9 @@ func (c *Cluster) controlFactor() int {
 // see takes one replica's word. Of two leaders the one of the higher term counts.
 func (v *view) see(f *Facts, g *Group) {
 	v.several = v.several || g.Replication != nil
+	if g.Replication != nil && (v.word == nil || g.Term > v.word.Term) {
+		v.word = g
+	}
 	if g.Damage != nil && g.Damage.Open > 0 {
 		v.damaged = append(v.damaged, damagedOn{f, g.Damage})
 	}
@@ -175,15 +180,16 @@ func (c *Cluster) state(v *view) GroupState {
 	}
 	s.Leader, s.LeaderNode, s.Term = c.nameOf(v.node), v.node.Node, g.Term
 	s.Committed, s.Waiting, s.StalledMS = g.Committed, g.Waiting, g.StalledMS
+	heard := 1
 	if r := g.Replication; r != nil {
 		s.CommittedVoters, s.CurrentVoters = voterNodes(r.CommittedMembers), voterNodes(r.CurrentMembers)
 		s.Changing = changing(r)
-		s.follow(g)
+		heard = c.follow(&s, g)
 	} else {
 		s.InStep, s.BehindEntries, s.BehindMS = 1, 0, 0
 		s.CommittedVoters, s.CurrentVoters = []uint64{s.LeaderNode}, []uint64{s.LeaderNode}
 	}
-	s.judge(g)
+	s.judge(g, heard)
 	if s.Health == Healthy && v.queue != nil {
 		s.await(v.queue)
 	}
@@ -223,51 +229,6 @@ func (s *GroupState) await(q *control.Queue) {
 	}
 }
 
-// follow adds up how far the voters are.
-func (s *GroupState) follow(g *Group) {
-	for _, f := range g.Replication.Followers {
-		if f.Learner {
-			continue
-		}
-		if inStep(g, f) {
-			s.InStep++
-		}
-		if f.Replica.Replica == g.Replication.Self {
-			continue
-		}
-		behind := int64(-1)
-		if f.HeardMS >= 0 {
-			behind = max(int64(g.Written)-int64(f.Match), 0)
-		}
-		ms := f.CaughtUpMS
-		switch {
-		case f.HeardMS > HeardMaxMS: // what it had is no word on what it has: it may stand still
-			ms = max(ms, f.HeardMS)
-			if behind == 0 {
-				behind = -1
-			}
-		case behind == 0:
-			ms = 0
-		}
-		s.BehindEntries = worst(s.BehindEntries, behind)
-		s.BehindMS = worst(s.BehindMS, ms)
-	}
-	if len(g.Replication.Followers) == 1 {
-		s.BehindEntries, s.BehindMS = 0, 0
-	}
-}
-
-// worst is the larger of two distances. One that is not known hides none that is.
-func worst(a, b int64) int64 { return max(a, b) }
-
-// inStep says whether a member can be counted on: it answers, and it is being kept up, not brought up.
-func inStep(g *Group, f Follower) bool {
-	if f.Replica.Replica == g.Replication.Self {
-		return g.Trouble == ""
-	}
-	return f.HeardMS >= 0 && f.HeardMS <= HeardMaxMS && f.State == "replicate"
-}
-
 func changing(r *Replication) bool {
 	return r.Joint || !slices.Equal(members(r.CommittedMembers), members(r.CurrentMembers))
 }
@@ -290,8 +251,9 @@ func voterNodes(list []Replica) []uint64 {
 	return nodes
 }
 
-// judge says how a group that has a leader is.
-func (s *GroupState) judge(g *Group) {
+// judge says how a group that has a leader is. heard is how many voters its leader counts on; those whose nodes do not
+// answer now are not in step, for nobody has shown that they are.
+func (s *GroupState) judge(g *Group, heard int) {
 	say := func(h GroupHealth, why, remedy string, args ...any) {
 		s.Health, s.Why, s.Remedy = h, fmt.Sprintf(why, args...), remedy
 	}
@@ -304,6 +266,9 @@ func (s *GroupState) judge(g *Group) {
 	case s.StalledMS >= stalledMax:
 		say(Unavailable, "%d proposals wait and nothing was committed for %d ms", "bring back the voters that do not answer",
 			s.Waiting, s.StalledMS)
+	case g.Replication != nil && s.InStep < voters/2+1 && heard >= voters/2+1:
+		say(Unknown, "%d of %d voters answer now, a majority is %d", "bring back the nodes of the voters that do not answer",
+			s.InStep, voters, voters/2+1)
 	case g.Replication != nil && s.InStep < voters/2+1:
 		say(Unavailable, "%d of %d voters answer, a majority is %d", "bring back the voters that do not answer",
 			s.InStep, voters, voters/2+1)
@@ -314,38 +279,6 @@ func (s *GroupState) judge(g *Group) {
 		say(Changing, "a change of its members is under way", "wait")
 	case voters < s.Factor:
 		say(Degraded, "it has %d voters and %d are wanted", "add a node, or wait until it has been placed", voters, s.Factor)
-	}
-}
-
-// leaderless judges a group of which nobody who answered is the leader.
-func (c *Cluster) leaderless(v *view, s *GroupState) {
-	if v.hint != nil {
-		r := v.hint.Replication
-		s.Term, s.Committed = v.hint.Term, v.hint.Committed
-		s.CommittedVoters, s.CurrentVoters = voterNodes(r.CommittedMembers), voterNodes(r.CurrentMembers)
-		s.Changing = changing(r)
-		if f := c.factsOf(r.LeaderNode); f == nil || f.Why != "" {
-			s.Health = Unknown
-			s.Why = fmt.Sprintf("its leader is said to be %s, which did not answer", c.nameOfNode(r.LeaderNode))
-			s.Remedy = "look at that node; if it is gone the others elect another leader"
-			return
-		}
-	}
-	s.Health, s.Why, s.Remedy = Unavailable, "no node leads it", "bring back the nodes of its voters"
-	if v.queue == nil {
-		return
-	}
-	switch st := v.queue.Status; {
-	case v.queue.Metadata.DeletionTimestamp != 0:
-		s.Health, s.Why, s.Remedy = Changing, "it is being deleted", "wait"
-	case v.factor == 1 && len(st.Placement) > 0 && c.away(st.Placement[0].Node):
-		s.Why = fmt.Sprintf("its owner, %s, does not answer", c.nameOfKey(st.Placement[0].Node))
-		s.Remedy = "bring that node back: the only copy is there"
-	case st.ObservedGeneration == 0 && len(st.Conditions) > 0:
-		s.Why, s.Remedy = st.Conditions[0].Message, "`weida describe "+v.name+"` says more"
-	case v.factor == 1 && len(st.Placement) > 0:
-		s.Why = fmt.Sprintf("its owner, %s, does not serve it", c.nameOfKey(st.Placement[0].Node))
-		s.Remedy = "`weida describe " + v.name + "` says more"
 	}
 }
 

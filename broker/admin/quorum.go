@@ -162,6 +162,11 @@ func (c *Cluster) describe(g *GroupQuorum, v *view) {
 	case v.leader == nil && v.hint != nil:
 		r := v.hint.Replication
 		g.LeaderID, g.LeaderEpoch = int32(clamp(r.LeaderNode)), int32(clamp(v.hint.Term))
+		if f := c.factsOf(r.LeaderNode); f != nil && f.Why != "" {
+			refuse(wire.NotLeader, "%s is said to lead it in term %d, and did not answer%s", c.nameOfNode(r.LeaderNode),
+				v.hint.Term, c.needed(v))
+			return
+		}
 		refuse(wire.NotLeader, "it is led by %s in term %d", c.nameOfNode(r.LeaderNode), v.hint.Term)
 		return
 	case v.leader == nil && v.queue != nil && v.factor == 1 && !v.several:
@@ -173,7 +178,7 @@ func (c *Cluster) describe(g *GroupQuorum, v *view) {
 		return
 	case v.leader == nil:
 		g.LeaderEpoch = int32(clamp(c.lastTerm(v.id)))
-		refuse(wire.NotLeader, "no leader is known here")
+		refuse(wire.NotLeader, "no leader is known here%s", c.needed(v))
 		return
 	case v.leader.Replication == nil:
 		refuse(wire.NoGroup, "no group, owner %s", c.nameOf(v.node))
@@ -194,6 +199,15 @@ func (c *Cluster) describe(g *GroupQuorum, v *view) {
 			g.CommittedVoters = append(g.CommittedVoters, c.replicaState(v, m))
 		}
 	}
+}
+
+// needed says how many voters of a group without a leader answer and how many elect one, "" if nobody was asked.
+func (c *Cluster) needed(v *view) string {
+	there, of := c.present(v)
+	if of == 0 || len(c.Facts) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of %d voters answer, and %d are needed for a leader", there, of, of/2+1)
 }
 
 // lastTerm is the highest term that anybody who answered has seen of a group.

@@ -264,7 +264,7 @@ func (c *Cluster) transferable(q TransferRequest) (v *view, to uint64, err error
 		if f.Node != to || f.Learner {
 			continue
 		}
-		if !inStep(v.leader, f) {
+		if !c.inStep(v.leader, f) {
 			return nil, 0, refuse(http.StatusConflict, wire.Unsafe, "%s does not answer or is being brought up; needed is that "+
 				"it is in step: `weida quorum describe %s --replication` shows it", q.To, q.Group)
 		}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"sync"
 
 	"weida/broker/control"
@@ -64,6 +65,11 @@ func (s *sight) queue(q *control.Queue, how answerOf) *Queue {
 	}
 	if out.Live != nil {
 		out.Status.Leader = out.Live.Leader
+	}
+	if v != nil {
+		if said, ok := s.k.unseen(v); ok {
+			out.Status.Conditions = append(slices.Clone(q.Status.Conditions), said)
+		}
 	}
 	return out
 }

@@ -121,7 +121,7 @@ func tellQuorum(out io.Writer, r *admin.QuorumResponse, quiet bool, tell func(io
 		case g.ErrorCode == int16(wire.NoGroup):
 		case err != nil:
 			if !quiet {
-				fmt.Fprintf(os.Stderr, "%s: %v\n", g.Group, err)
+				fmt.Fprintf(os.Stderr, "%s: %s\n", g.Group, undescribed(g, err))
 			}
 			worst = statusRefused
 		case !quiet:
@@ -132,6 +132,15 @@ func tellQuorum(out io.Writer, r *admin.QuorumResponse, quiet bool, tell func(io
 		return &exitError{status: worst}
 	}
 	return nil
+}
+
+// undescribed is why a group cannot be described. All nodes were asked, so that nobody is sent to ask another one.
+func undescribed(g *admin.GroupQuorum, err error) string {
+	if g.ErrorCode != int16(wire.NotLeader) || g.ErrorMessage == nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("nobody who answers leads it: %s. Nothing was changed. `%s status` says which nodes to bring back. "+
+		"[E%d: weida explain E%d]", *g.ErrorMessage, self(), g.ErrorCode, g.ErrorCode)
 }
 
 // tellVoters prints a group's leader and voters.
@@ -145,15 +154,15 @@ func tellVoters(out io.Writer, g *admin.GroupQuorum, r *admin.QuorumResponse) {
 	row("LeaderId", "%d", g.LeaderID)
 	row("LeaderEpoch", "%d", g.LeaderEpoch)
 	row("HighWatermark", "%d", g.HighWatermark)
-	row("MaxFollowerLag", "%d", lag)
-	row("MaxFollowerLagTimeMs", "%d", lagMS)
+	row("MaxFollowerLag", "%s", count(lag))
+	row("MaxFollowerLagTimeMs", "%s", count(lagMS))
 	row("CurrentVoters", "%s", voterList(g.CurrentVoters, r))
 	row("CommittedVoters", "%s", voterList(g.CommittedVoters, r))
 	row("CurrentObservers", "%s", voterList(g.Observers, r))
 	_ = w.Flush() // what it goes to is told by the next line, or at the end
 }
 
-// maxLag is how far the last follower is behind the leader, in entries and in time; the time is -1 if it is not known.
+// maxLag is how far the last follower is behind the leader, in entries and in time; -1 is not known.
 // One that was given up is no follower any more.
 func maxLag(g *admin.GroupQuorum) (entries, ms int64) {
 	var leader, last *admin.ReplicaState
@@ -176,7 +185,7 @@ func maxLag(g *admin.GroupQuorum) (entries, ms int64) {
 	case entries == 0:
 		return 0, longestSilence(g, leader)
 	case last.LogEndOffset < 0:
-		return leader.LogEndOffset, -1
+		return -1, -1
 	case last.LastCaughtUpTimestamp < 0:
 		return entries, -1
 	}
@@ -240,7 +249,7 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 	at := func(ms int64) string {
 		switch {
 		case !human || ms < 0:
-			return strconv.FormatInt(ms, 10)
+			return count(ms)
 		default:
 			return fmt.Sprintf("%d ms ago", max(now.UnixMilli()-ms, 0))
 		}
@@ -260,11 +269,11 @@ func tellReplication(out io.Writer, g *admin.GroupQuorum, human bool, now time.T
 		} else if silent(s, leader) {
 			status += fmt.Sprintf(" (silent for %d s)", (leader.LastCaughtUpTimestamp-s.LastFetchTimestamp)/1000)
 		}
-		lag := "-1"
+		lag := int64(-1)
 		if s.LogEndOffset >= 0 {
-			lag = strconv.FormatInt(end-s.LogEndOffset, 10)
+			lag = end - s.LogEndOffset
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\t%s\n", s.ReplicaID, s.ReplicaDirectoryID, s.LogEndOffset, lag,
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ReplicaID, s.ReplicaDirectoryID, count(s.LogEndOffset), count(lag),
 			at(s.LastFetchTimestamp), at(s.LastCaughtUpTimestamp), status)
 	}
 	for i := range g.CurrentVoters {
