@@ -108,7 +108,7 @@ func (f *Facts) runs(id uint64) bool {
 	return false
 }
 
-// NotServed is the type of the condition that a queue has while those who were asked do not see that it is served. It is
+// NotServed is the type of the condition of a queue that nobody who was asked serves, as far as it can be seen. It is
 // no part of the registry.
 const NotServed = "Service"
 

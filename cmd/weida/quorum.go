@@ -139,7 +139,7 @@ func undescribed(g *admin.GroupQuorum, err error) string {
 	if g.ErrorCode != int16(wire.NotLeader) || g.ErrorMessage == nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("nobody who answers leads it: %s. Nothing was changed. `%s status` says which nodes to bring back. "+
+	return fmt.Sprintf("nobody who answers leads it: %s. Nothing was changed. `%s status` says what to do. "+
 		"[E%d: weida explain E%d]", *g.ErrorMessage, self(), g.ErrorCode, g.ErrorCode)
 }
 
