@@ -150,12 +150,12 @@ func (m *liveMachine) Apply(_ Term, i Index, items []Item) {
 	})
 }
 
-// held waits until n replicas hold a proposal; false if it was dropped.
+// held waits until n replicas hold a proposal; false if it was dropped, or does not lead any more: only who leads knows.
 func (m *liveMachine) held(tag uint64, n int) bool {
 	m.cond.L.Lock()
 	defer m.cond.L.Unlock()
 	for {
-		if _, ok := m.lost[tag]; ok {
+		if _, ok := m.lost[tag]; ok || m.role != LeaderRole {
 			return false
 		}
 		if i, ok := m.index[tag]; ok && m.marks.Committed >= i && m.marks.HeldBy(i) >= n {
