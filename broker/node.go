@@ -91,6 +91,7 @@ type Node struct {
 	quiet       quiet
 	counters    counters
 	displaced   displaced
+	begunHere   *begunSet
 	upToDate    atomic.Bool // the copy of the registry has had, once in this life, all that was committed
 	damages     damages
 
@@ -191,7 +192,7 @@ func (n *Node) openStorage() error {
 	n.store, err = wal.OpenStore(n.c.files, n.c.Dir,
 		wal.Options{
 			Flusher: n.flusher, Boot: segment.Boot(boot),
-			Keep: append(slices.Clone(n.c.Keep), joinedFile), Event: n.walEvent,
+			Keep: append(slices.Clone(n.c.Keep), joinedFile, begunFile), Event: n.walEvent,
 		})
 	if err != nil {
 		return err
@@ -206,6 +207,9 @@ func (n *Node) openStorage() error {
 		return err
 	}
 	if n.cluster, err = newCluster(n); err != nil {
+		return err
+	}
+	if n.begunHere, err = readBegun(n.c.files, n.c.Dir, n.c.Log); err != nil {
 		return err
 	}
 	o := raftstore.HostOptions{

@@ -130,6 +130,8 @@ func (n *Node) openReplica(q *nodeQueue, c *control.Queue, row *control.Replica)
 			return raftstore.ErrNoSuchGroup
 		}
 		o.Genesis.Members = []raftstore.Member{{Replica: o.Self, Node: raftstore.NodeID(row.Number)}}
+	} else if err := n.beginning(q.id, o.Self); err != nil {
+		return err
 	} else if slices.ContainsFunc(c.Status.Founders, func(f control.Founder) bool { return f.Replica == row.Replica }) {
 		for _, f := range c.Status.Founders {
 			o.Genesis.Members = append(o.Genesis.Members, raftstore.Member{
