@@ -60,8 +60,8 @@ func readBegun(files fsync.FS, dir string, log *slog.Logger) (*begunSet, error) 
 		return nil, err
 	}
 	b.unknown = true
-	log.Error("file damaged", "file", path, "doing", "it said which replicas were begun here before the cluster knew: one "+
-		"that is not here now is taken for lost; what is left of the file is kept as "+path+".damaged")
+	log.Error("file damaged", "file", path, "doing", "it said which replicas were begun here before the cluster knew; "+
+		"one that is not here now is taken for lost; what is left of the file is kept as "+path+".damaged")
 	return b, files.Rename(path, path+".damaged")
 }
 
@@ -145,8 +145,8 @@ func (n *Node) beginning(group raftstore.GroupID, id raftstore.ReplicaID) error 
 	return n.begunHere.add(group, id, n.begunIsOver)
 }
 
-// begunIsOver says that the registry tells of a replica itself: it is made, or is none any more. A node whose copy may be
-// behind does not know.
+// begunIsOver says that the registry tells of a replica itself: it is made, or is none any more. A node whose copy may
+// be behind does not know.
 func (n *Node) begunIsOver(group, replica uint64) bool {
 	if !n.upToDate.Load() {
 		return false

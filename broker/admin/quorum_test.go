@@ -86,7 +86,9 @@ func TestDescribeLost(t *testing.T) {
 	c := town(3)
 	c.queueOn(1).Replication.Followers[2].HeardMS = 45_000
 	c.Registry.Queues[0].Status.Placement = []control.Replica{
-		{Replica: 11, Number: 1}, {Replica: 12, Number: 2}, {Replica: 13, Number: 3, Lost: "Emptied"},
+		{Replica: 11, Number: 1},
+		{Replica: 12, Number: 2},
+		{Replica: 13, Number: 3, Lost: "Emptied"},
 		{Replica: 20, Number: 3}, // takes its place
 	}
 	voters := c.Describe([]string{"queue/a"}).Groups[0].CurrentVoters
