@@ -150,7 +150,7 @@ func (m *liveMachine) Apply(_ Term, i Index, items []Item) {
 	})
 }
 
-// held waits until n replicas hold a proposal; false if it was dropped, or its replica leads no more: nobody else knows.
+// held waits until n replicas hold a proposal; false if it was dropped, or its replica leads no more.
 func (m *liveMachine) held(tag uint64, n int) bool {
 	m.cond.L.Lock()
 	defer m.cond.L.Unlock()
