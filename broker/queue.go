@@ -214,7 +214,7 @@ func (q *nodeQueue) ask(ctx context.Context, c queue.Command) (queue.Effect, *wi
 			switch {
 			case notLeading(err):
 				told = lostLead(err)
-			case errors.Is(err, raftstore.ErrDiskFull):
+			case errors.Is(err, raftstore.ErrUncommitted):
 				told = uncommitted(err)
 			}
 			answered <- answer{err: told}

@@ -126,10 +126,19 @@ func (r *replica) impatience() {
 		return
 	default:
 		if m, ok := r.machine.(Waiter); ok {
-			m.Overdue(r.late.last, r.short)
+			m.Overdue(r.late.last, r.uncommitted())
 		}
 	}
 	r.late = overdue{last: r.marks.Written, since: r.now}
+}
+
+// uncommitted is what they are told. It is nothing of a refusal: these entries were written.
+func (r *replica) uncommitted() error {
+	_, full, voters := r.rooms()
+	if r.host.disk.isLow() {
+		full++
+	}
+	return fmt.Errorf("raftstore: group %d: %d of %d voters have no room: %w", uint64(r.id), full, voters, ErrUncommitted)
 }
 
 // uncrowded refuses messages that could not be kept.

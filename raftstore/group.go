@@ -240,6 +240,8 @@ var (
 	ErrFull = errors.New("the group's inbox is full; nothing was stored; try again")
 	// ErrDiskFull means nothing was stored for want of space; reads and settles go on.
 	ErrDiskFull = errors.New("disk full, nothing was stored; free space on the node, admission resumes by itself")
+	// ErrUncommitted means the leader wrote it and too few have room to commit it: it may be committed yet.
+	ErrUncommitted = errors.New("it is written by the leader and not committed, and may be committed yet; free space")
 	// ErrReadOnly means the group takes no proposals on this node; Status says why.
 	ErrReadOnly = errors.New("the group is read-only on this node")
 	// ErrStopped means the group was stopped.

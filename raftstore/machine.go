@@ -30,7 +30,7 @@ type Halter interface {
 type Waiter interface {
 	// Overdue is called on the shard of a leader, again and again while it lasts: what was Appended up to last and is
 	// not committed has waited for OverdueTicks, and the leader takes no messages for the reason given. It may be
-	// committed yet, and is then applied as always. why wraps ErrDiskFull.
+	// committed yet, and is then applied as always. why wraps ErrUncommitted.
 	Overdue(last Index, why error)
 }
 

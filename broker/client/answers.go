@@ -61,16 +61,16 @@ func (p *Producer) readEnded(s *session, err error) error {
 	return s.link.lost(errors.New("the broker ended the stream"))
 }
 
-// refused is definite only for a message that no stream before may have stored: a broker refuses before
-// it looks whether it has the message.
+// refused is definite only for a message that no time before may have stored: a broker refuses before it looks
+// whether it has the message.
 func refused(f *wire.Refused, u *unanswered) Result {
 	detail := f.Detail
 	if u.large != nil && u.large.cause != nil && f.Code == wire.BodyBroken {
 		detail = bodyCause(u.large.cause)
 	}
-	if u.doubt {
+	if u.doubt != wire.OK {
 		return Result{Outcome: Indeterminate, Err: &wire.Error{
-			Code: wire.ConnectionLost,
+			Code: u.doubt,
 			Detail: "It was sent again and that was refused with " + f.Code.String() + " (" + detail +
 				"), which says nothing of the first time",
 		}}
@@ -152,6 +152,9 @@ func (p *Producer) tell(first, n uint64, result func(uint64, *unanswered) Result
 		r := result(first+k, u)
 		r.Seq, r.Latency = first+k, now.Sub(u.start)
 		u.held = p.o.ID != "" && !r.Committed && r.Outcome != OK
+		if r.Outcome == Indeterminate {
+			u.doubt = r.Err.Code
+		}
 		if r.Committed {
 			p.highest = max(p.highest, r.Seq)
 		}

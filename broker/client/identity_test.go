@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"weida/broker/client"
@@ -146,6 +147,42 @@ func TestGapsCanBeFilled(t *testing.T) {
 	if err := p.Send(s.ctx, numbered(1, "a"), r.done); err == nil {
 		t.Error("without an id a sequence is used twice")
 	}
+	b.close()
+}
+
+// What may be stored stays so however often it is refused afterwards, until somebody knows better; a message that takes
+// the place, or that was only ever refused, has no part in that.
+func TestIndeterminateThenRefused(t *testing.T) {
+	s := newScript(t)
+	p, b := s.identified(client.ProducerOptions{Window: 2}, 0, 1)
+	r := s.results()
+	again := func(seq uint64, answer wire.Frame, want client.Outcome) client.Result {
+		t.Helper()
+		if err := p.Send(s.ctx, numbered(seq, "x"), r.done); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(seq)
+		b.send(answer)
+		res := r.next(seq, want)
+		_ = p.Flush(s.ctx) // so that the place is free, or a gap; it tells of what is indeterminate
+		return res
+	}
+	full := func(seq uint64) wire.Frame { return &wire.Refused{Seq: seq, Code: wire.DiskFull, Detail: "2 of 3"} }
+	again(1, full(1), client.Refused)
+	again(1, full(1), client.Refused)
+	again(1, &wire.Indeterminate{Seq: 1, Code: wire.Uncommitted}, client.Indeterminate)
+	for range 2 {
+		res := again(1, full(1), client.Indeterminate)
+		if res.Err.Code != wire.Uncommitted || !strings.Contains(res.Err.Detail, "disk_full (2 of 3)") {
+			t.Errorf("%+v", res)
+		}
+	}
+	again(2, full(2), client.Refused)
+	again(3, full(3), client.Refused) // in the place of 1
+	again(3, &wire.Indeterminate{Seq: 3, Code: wire.Uncommitted}, client.Indeterminate)
+	again(3, &wire.EvidenceFrame{First: 3, Count: 1, Evidence: written, Term: 1}, client.OK)
+	again(4, full(4), client.Refused)
+	again(5, full(5), client.Refused) // in the place of 3
 	b.close()
 }
 

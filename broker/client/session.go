@@ -104,7 +104,9 @@ func (p *Producer) leave(s *session, was error) bool {
 		if u == nil || u.stream != s.number {
 			continue
 		}
-		u.doubt = u.doubt || !stopping && (u.large == nil || u.large.whole)
+		if u.doubt == wire.OK && !stopping && (u.large == nil || u.large.whole) {
+			u.doubt = wire.ConnectionLost
+		}
 	}
 	if again {
 		p.finishUnder(func(u *unanswered) bool { return u.stream == s.number && !p.resendable(u) }, was, was)
@@ -177,7 +179,7 @@ func (p *Producer) finishUnder(kind func(*unanswered) bool, was, err error) {
 func unfinished(u *unanswered, was, err error) Result {
 	var stopping *wire.Error
 	switch b := u.large; {
-	case u.doubt:
+	case u.doubt != wire.OK:
 	case b != nil && b.cause != nil:
 		return Result{Outcome: Refused, Err: &wire.Error{Code: wire.BodyBroken, Detail: bodyCause(b.cause)}}
 	case isStopping(was) && errors.As(was, &stopping): // it has answered all that it read

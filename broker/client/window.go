@@ -27,8 +27,10 @@ type unanswered struct {
 	done   func(Result)
 
 	stream uint64 // number of the stream that it was last written to; 0 is none
-	doubt  bool   // a stream that ended without its answer may have stored it
-	held   bool   // it ends as a gap
+	// doubt is why it may be stored, or wire.OK: a stream before ended without its answer, or a first time, of the same
+	// sequence, ended as indeterminate
+	doubt wire.Code
+	held  bool // it ends as a gap
 }
 
 // spareMax is how many bytes of memory a slot keeps for its next message.
@@ -95,7 +97,8 @@ func (w *window) refusal(seq uint64) *wire.Error {
 	}
 }
 
-// add takes a message in, for which there must be room, and puts it last among those to be written.
+// add takes a message in, for which there must be room, and puts it last among those to be written. The doubt about a
+// gap that it fills is about the message, too.
 func (w *window) add(seq uint64, start time.Time, body []byte, done func(Result)) *unanswered {
 	if w.fresh || w.low == w.high && seq >= w.high {
 		w.fresh = false
@@ -105,7 +108,11 @@ func (w *window) add(seq uint64, start time.Time, body []byte, done func(Result)
 	if seq < w.low || seq >= w.low+uint64(len(w.slots)) || seq < w.high && u.place != gap {
 		panic("bug: client: no room in the window")
 	}
-	*u = unanswered{place: waiting, start: start, done: done, body: append(u.body[:0], body...)}
+	doubt := wire.OK
+	if u.place == gap {
+		doubt = u.doubt
+	}
+	*u = unanswered{place: waiting, start: start, done: done, body: append(u.body[:0], body...), doubt: doubt}
 	w.size += int64(len(body))
 	w.count++
 	w.high = max(w.high, seq+1)
@@ -167,7 +174,7 @@ func (w *window) release(seq uint64) {
 		left.body = nil
 	}
 	if u.held {
-		left.place = gap
+		left.place, left.doubt = gap, u.doubt
 	}
 	*u = left
 }
