@@ -13,8 +13,10 @@ import (
 type bodyWriter struct {
 	group *seat
 	file  *wal.BodyFile
-	push  *push // to the other members of a replicated group; nil for none
-	state atomic.Uint32
+	// admits says why the group takes no messages now, nil if it does: a body under way is one
+	admits func() error
+	push   *push // to the other members of a replicated group; nil for none
+	state  atomic.Uint32
 }
 
 // The life of a large body: a refused proposal gives it back, so that it can be proposed again or
@@ -32,12 +34,15 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 	if w.state.Load() != bodyOpen {
 		return 0, fmt.Errorf("raftstore: body %v: write after its end: %w", w.Ref(), ErrBody)
 	}
+	if err := w.admits(); err != nil {
+		w.Abort() // room is wanted now, not when the writer gets to it
+		return 0, err
+	}
 	n, err := w.file.Write(p)
 	if err != nil {
 		w.push.abort()
 		return n, storeError(err)
 	}
-	w.group.host.disk.spend(int64(n))
 	w.push.write(p)
 	return n, nil
 }

@@ -139,3 +139,149 @@ func TestBurstLeavesTheReserve(t *testing.T) {
 	r.settle()
 	r.stop()
 }
+
+// almostFull is a node of one group whose disk has 16 MiB above what is kept from messages, and which knows.
+func almostFull(t *testing.T) (*rig, *kv, int64) {
+	t.Helper()
+	r := &rig{t: t, disk: memfs.New(), opts: HostOptions{Shards: 1}, wal: wal.Options{SegmentBytes: 128 << 10}}
+	r.boot()
+	m := newKV(t, "a")
+	r.open(1, m)
+	for i := range 200 {
+		m.must(put(fmt.Sprint("k", i), big))
+		r.settle()
+	}
+	r.disk.SetCapacity((r.disk.Used() + 16<<20) * DiskReserveShare / (DiskReserveShare - 1))
+	r.disk.SetCapacity(r.disk.Used() + r.free()&^(1<<20-1) + 48<<10) // room is taken in steps of 1 MiB
+	for range diskLookTicks {
+		r.host.Tick()
+		r.settle()
+	}
+	before := r.host.Disk()
+	if before.State != 0 {
+		t.Fatalf("%+v", before)
+	}
+	return r, m, before.Reserve
+}
+
+// free is how much room the disk has.
+func (r *rig) free() int64 {
+	r.t.Helper()
+	s, err := r.disk.Space(".")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.Free
+}
+
+// kept says that what was free at the least is most of the reserve, that commands are taken, and messages again with
+// room.
+func (r *rig) kept(m *kv, least, reserve int64) {
+	r.t.Helper()
+	if least < reserve/2 || r.told(DiskFull) != 0 {
+		r.t.Errorf("%d of %d kept bytes were left, the disk refused %d writes", least, reserve, r.told(DiskFull))
+	}
+	m.must(note("settle"))
+	r.settle()
+	r.disk.SetCapacity(0)
+	for range 2 * diskLookTicks {
+		r.host.Tick()
+		r.settle()
+	}
+	m.must(put("room", big))
+	r.settle()
+	r.stop()
+}
+
+// Bodies of which not a byte came take room all the same: it counts before it is taken, and so no burst of them gets
+// at what is kept from messages.
+func TestBegunBodiesLeaveTheReserve(t *testing.T) {
+	r, m, reserve := almostFull(t)
+	var list []BodyWriter
+	for range 64 { // no tick: between two looks
+		w, err := m.group.NewBody(8 << 20)
+		if errors.Is(err, ErrDiskFull) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, w)
+	}
+	least := r.free()
+	if state := r.host.Disk().State; len(list) == 64 || state != DiskNoRoom {
+		t.Errorf("%d bodies were begun, and the disk is %v", len(list), state)
+	}
+	for _, w := range list {
+		w.Abort()
+	}
+	r.kept(m, least, reserve)
+}
+
+// Bodies that were begun while there was room end where none is left for messages, and give back what they took.
+func TestBodiesUnderWayLeaveTheReserve(t *testing.T) {
+	r, m, reserve := almostFull(t)
+	var list []BodyWriter
+	for range 8 {
+		w, err := m.group.NewBody(4 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, w)
+	}
+	piece, used, least := make([]byte, 64<<10), r.disk.Used(), r.free()
+	for range 4<<20/len(piece) - 1 {
+		for k, w := range list {
+			if w == nil {
+				continue
+			}
+			_, err := w.Write(piece)
+			least = min(least, r.free())
+			if errors.Is(err, ErrDiskFull) {
+				w.Abort() // does nothing more
+				list[k] = nil
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ended := 0
+	for _, w := range list {
+		if w == nil {
+			ended++
+			continue
+		}
+		w.Abort()
+	}
+	if now := r.disk.Used(); ended == 0 || now >= used {
+		t.Errorf("%d of %d bodies ended, %d bytes are used, before %d", ended, len(list), now, used)
+	}
+	r.kept(m, least, reserve)
+}
+
+// A body under way ends, too, where most of the others have no room.
+func TestBodyUnderWayWithTwoFull(t *testing.T) {
+	c, lead := threeNodes(t, 69)
+	c.publishes(1, "k", 3)
+	w, err := lead.kvs[1].group.NewBody(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	piece := make([]byte, 64<<10)
+	if _, err := w.Write(piece); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.rest(lead) {
+		n.keeps(t)
+	}
+	c.tick(2 * diskLookTicks)
+	if _, err := w.Write(piece); !errors.Is(err, ErrDiskFull) || c.leads(1) != lead {
+		t.Errorf("two have no room, and the leader takes more of a body: %v", err)
+	}
+	for _, n := range c.rest(lead) {
+		n.disk.SetCapacity(0)
+	}
+	c.tick(diskRefusedTicks + 10)
+	c.same(1, true)
+	c.bodies(1)
+}

@@ -39,10 +39,10 @@ type dock struct {
 	// guarded by mu
 	bodies, snapshots       int
 	bodiesMax, snapshotsMax int
-	written                 func(n int64) // told of what was written; may be nil
+	written                 func(n int64) // told of what is about to be written; may be nil
 }
 
-// spend accounts for n bytes that were written.
+// spend accounts for n bytes that are about to be written.
 func (d *dock) spend(n int64) {
 	if d.written != nil {
 		d.written(n)
@@ -164,12 +164,8 @@ func (l *landing) receiveBody(from NodeID, h *streamHead, in *streamReader) erro
 	if err != nil {
 		return storeError(err)
 	}
-	write := func(p []byte) (int, error) {
-		n, err := f.Write(p)
-		l.dock.spend(int64(n))
-		return n, err
-	}
-	if !c.open(write, f.Abort) {
+	f.Account(l.dock.spend)
+	if !c.open(f.Write, f.Abort) {
 		return errors.Join(errNoLanding, f.Abort())
 	}
 	if _, err := copyPieces(c, in); err != nil {

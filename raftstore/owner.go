@@ -69,7 +69,8 @@ func (o *owner) NewBody(n int64) (BodyWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(o.id), ref, storeError(err))
 	}
-	return &bodyWriter{group: &o.seat, file: f}, nil
+	f.Account(o.host.disk.spend)
+	return &bodyWriter{group: &o.seat, file: f, admits: o.reserveKept}, nil
 }
 
 // Reconfigure implements Group.

@@ -145,7 +145,8 @@ func (r *replica) NewBody(n int64) (BodyWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftstore: group %d: body %v: %w", uint64(r.id), ref, storeError(err))
 	}
-	w := &bodyWriter{group: &r.seat, file: f}
+	f.Account(r.host.disk.spend)
+	w := &bodyWriter{group: &r.seat, file: f, admits: r.uncrowded}
 	w.push = r.host.far.pushes.begin(r.id, ref, n, r.supply.pushTo.Load())
 	return w, nil
 }

@@ -99,6 +99,14 @@ func (b *BodyFile) Length() int64 { return b.length }
 // Digest is that of the whole body; zero before Finish has returned nil.
 func (b *BodyFile) Digest() segment.Digest { return b.digest }
 
+// Account has took called with how many bytes of the disk the body takes, on the caller's goroutine: at once with
+// those that it has already, then before each step. They run ahead of the bytes that came. What a body that is given
+// up gives back is not told.
+func (b *BodyFile) Account(took func(n int64)) {
+	took(b.w.allocated)
+	b.w.took = took
+}
+
 // Write adds bytes of the body. One byte more than announced is a *BodyMismatchError; a full disk is
 // fsync.ErrDiskFull.
 func (b *BodyFile) Write(p []byte) (int, error) {

@@ -66,7 +66,8 @@ type framedWriter struct {
 
 	pos       int64 // where the next record goes
 	allocated int64
-	sizeMax   int64 // of the file if it is known, else 0
+	took      func(n int64) // told of every step of it before it is taken; may be nil
+	sizeMax   int64         // of the file if it is known, else 0
 	chain     segment.Chain
 	content   []byte // of the frame being filled
 	record    []byte
@@ -114,6 +115,9 @@ func (w *framedWriter) reserve(limit int64) error {
 		return nil
 	}
 	limit = min(max(limit, w.allocated+allocateBytes), w.sizeMax)
+	if w.took != nil {
+		w.took(limit - w.allocated)
+	}
 	if err := w.f.Allocate(w.allocated, limit-w.allocated); err != nil {
 		return err
 	}
