@@ -38,7 +38,7 @@ type consumer struct {
 	open     int            // guarded by mu; deliveries of this stream whose settle is not known to have had effect
 	owed     int            // guarded by mu; of open, those that the key owes for
 	settling int            // guarded by mu; settles without an answer
-	room     *sync.Cond     // of mu: settling fell, or ended
+	room     *sync.Cond     // of mu: settling fell, ended, or failure
 	ended    bool           // guarded by mu
 	failure  *wire.Error    // guarded by mu; why the stream ends
 	abort    func()         // ends the reading
@@ -94,10 +94,11 @@ func (s *session) consume(ctx context.Context, stream *quic.Stream, r *wire.Read
 	}
 }
 
-// attach puts the subscription into the log; on an error it is not there.
+// attach puts the subscription into the log; on an error it is not there. Where too few have room for it, the stream
+// ends like any other: the subscription may be attached yet, and what leave proposes comes behind it.
 func (c *consumer) attach(ctx context.Context, credit uint64) error {
 	cmd := queue.Command{Kind: queue.Attach, Subscription: c.sub, Session: c.id, Limit: credit}
-	p := &proposal{items: 1, dropped: func(err error) {
+	p := &proposal{items: 1, stuck: c.stuck, dropped: func(err error) {
 		c.absent.Store(true)
 		c.refused(err)
 	}}
@@ -174,7 +175,7 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 	for i := range cmds {
 		items[i].Command = cmds[i].Append(nil)
 	}
-	return c.queue.proposeWaiting(ctx, &proposal{items: len(items), dropped: c.refused}, items)
+	return c.queue.proposeWaiting(ctx, &proposal{items: len(items), stuck: c.stuck, dropped: c.refused}, items)
 }
 
 // refused is called on the shard when a command of this consumer got no entry: its stream ends with the
@@ -182,6 +183,10 @@ func (c *consumer) command(ctx context.Context, cmds ...queue.Command) error {
 func (c *consumer) refused(err error) {
 	c.fail(c.told(err))
 }
+
+// stuck is called on the shard when a command of this consumer waits too long for room on other disks: its stream ends,
+// for a settle whose answer may not come for hours holds up whoever waits for it.
+func (c *consumer) stuck(why error) { c.fail(uncommitted(why)) }
 
 // told is why the stream ends on which a command was not taken. One that was served here, and whose leadership has just
 // moved, is not told that nobody can serve it: who comes back by its patience finds the next leader.
@@ -199,6 +204,7 @@ func (c *consumer) fail(err *wire.Error) {
 		c.failure = err
 	}
 	c.mu.Unlock()
+	c.room.Broadcast()
 	c.abort()
 }
 

@@ -20,6 +20,7 @@ type proposal struct {
 	reply   func(queue.Effect) // applied, and as durable as the queue is
 	dropped func(error)        // it got no entry; nil if nobody minds
 	unknown func(error)        // it has an entry, and nobody will know whether it is durable
+	stuck   func(error)        // it has an entry that too few have room for, and that may be committed yet
 
 	// set by the shard
 	index raftstore.Index
@@ -230,6 +231,10 @@ func (p *proposal) overdue(why error) {
 	if p.unknown != nil {
 		p.unknown(why)
 		p.unknown, p.reply = nil, nil
+	}
+	if p.stuck != nil {
+		p.stuck(why)
+		p.stuck = nil
 	}
 	if p.to == nil {
 		return

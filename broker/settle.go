@@ -94,7 +94,7 @@ func (c *consumer) grant(cmds []queue.Command, limit uint64) []queue.Command {
 
 // settleRoom says whether one more settle may go into the log, and counts it there. No more are under way than
 // deliveries of this stream are open: the others cannot have an effect, and the log is not for them. With no delivery
-// open the settle is stale. Without wait it may be neither yet; with it, neither means that the consumer ended.
+// open the settle is stale. Without wait it may be neither yet; with it, neither means that the stream ends.
 func (c *consumer) settleRoom(wait bool) (room, stale bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *consumer) settleRoom(wait bool) (room, stale bool) {
 		case c.settling < min(c.open, settlesMax):
 			c.settling++
 			return true, false
-		case !wait:
+		case !wait || c.failure != nil: // the answers that would make room may not come
 			return false, false
 		}
 		c.room.Wait()
