@@ -132,6 +132,7 @@ func TestSupersededConsumerLetsGo(t *testing.T) {
 	s := &session{caller: caller{brake: key}}
 	c := &consumer{session: s, bell: make(chan struct{}, 1), abort: func() { aborted = true }}
 	c.room = sync.NewCond(&c.mu)
+	c.room = sync.NewCond(&c.mu)
 	for k := range uint64(1000) {
 		c.event(queue.Effect{Kind: queue.Assigned, Offset: k})
 	}

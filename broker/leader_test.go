@@ -270,6 +270,7 @@ func TestSettleInTheMoveOfALeadership(t *testing.T) {
 	d := newDesk(t, 3)
 	d.leads(5)
 	c := &consumer{session: &session{node: d.node}, queue: d.q, abort: func() {}}
+	c.room = sync.NewCond(&c.mu)
 	d.full = &raftstore.NotLeaderError{Group: 9, Term: 6}
 	settle := []queue.Command{{Kind: queue.Settle}}
 	if err := c.propose(t.Context(), &settle); err == nil || err.Code != wire.LeaderChanged {
