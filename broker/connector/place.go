@@ -40,6 +40,10 @@ func (c *file) place() (place, error) {
 	if strings.HasPrefix(parts[len(parts)-1], ownPrefix) {
 		return place{}, &PathError{c.plan.path, "begins with " + ownPrefix + ", as files that connectors keep for themselves"}
 	}
+	if _, err := fsync.Mode(dir); errors.Is(err, fs.ErrNotExist) {
+		return place{}, &PathError{c.plan.path, "has no directory to lie in: " + dir + " (connectors.dir) is not there on the " +
+			"node that runs it: make it there (mkdir -m 700), or start that node again, which makes it"}
+	}
 	at := dir
 	for i, part := range parts {
 		at = filepath.Join(at, part)

@@ -109,6 +109,7 @@ func TestPaths(t *testing.T) {
 		{dir, "sub", "", "not a regular file"},
 		{dir, stateName, "", "begins with"},
 		{"", "f", "", "names none for connectors"},
+		{filepath.Join(out, "none"), "f", "", "mkdir -m 700"},
 	} {
 		spec := sourceSpec()
 		spec.Address = c.path

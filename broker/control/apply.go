@@ -32,7 +32,7 @@ func (s *State) admit(m *Mutation, o object) *Error {
 	}
 	if o.meta == nil {
 		if m.Verb == Delete {
-			return refuse(NotFound, "there is none of that name")
+			return refuse(NotFound, "its name was %.200q", m.Name)
 		}
 		if m.Expected != nil && *m.Expected != 0 {
 			err := refuse(Conflict, "version %d was expected, and there is none of that name",

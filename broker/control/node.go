@@ -148,7 +148,7 @@ func (s *State) mutateNode(m *Mutation) Result {
 	}
 	switch {
 	case o.meta == nil:
-		return refuse(NotFound, "there is none of that name or fingerprint; the nodes are %s", s.nodeNames())
+		return refuse(NotFound, "neither a name nor a fingerprint is %.200q; the nodes are %s", m.Name, s.nodeNames())
 	case m.Expected != nil && *m.Expected != o.meta.ResourceVersion:
 		return refuse(Conflict, "version %d was expected, and %d stands", *m.Expected, o.meta.ResourceVersion)
 	case m.Verb == NodeRemove:

@@ -520,10 +520,16 @@ func TestConnectors(t *testing.T) {
 	expect("QueueNotFound")
 	n.apply("a", QueueSpec{})
 	expect("NotRun")
+	c, _ := n.s.Connector("a")
+	for _, part := range []string{"connectors.dir", "spec.policy.node"} {
+		if m := c.Status.Conditions[0].Message; !strings.Contains(m, part) {
+			t.Errorf("%q does not name %s", m, part)
+		}
+	}
 	n.left = 5
 	n.delete("a")
 	n.settle()
-	c, _ := n.s.Connector("a")
+	c, _ = n.s.Connector("a")
 	if c.Status.Conditions[0].Reason != "QueueDeleting" {
 		t.Errorf("%+v", c.Status)
 	}

@@ -133,8 +133,9 @@ func (r *NodeReconciler) connector(t *task, c *Connector, s *State) outcome {
 	case rt == nil && deleting:
 		return outcome{command: r.stopped(&k)}
 	case rt == nil && why == nil:
-		why = &Condition{CondAttachment, "NotRun", "this node runs no connectors, because its node file names no " +
-			"directory for them (connectors.dir); the resource is kept"}
+		why = &Condition{CondAttachment, "NotRun", clip(fmt.Sprintf("%s, where it was placed, runs no connectors, because its "+
+			"node file names no directory for them (connectors.dir); nothing was moved; add that and start the node again, "+
+			"or name a node that has it in spec.policy.node", s.placedOn(&k)), messageMax)}
 	}
 	if rt != nil && (deleting || why != nil) {
 		done, err := rt.Stop(k.Metadata.UID)
@@ -168,6 +169,14 @@ func (r *NodeReconciler) connector(t *task, c *Connector, s *State) outcome {
 	st := k.Status.with(Ready)
 	st.ObservedGeneration = k.Metadata.Generation
 	return outcome{status: st}
+}
+
+// placedOn is the node that a connector was placed on, as users call it.
+func (s *State) placedOn(c *Connector) string {
+	if n := s.nodeOf(c.Status.Placement[0].Number); n != nil {
+		return fmt.Sprintf("node %q", n.Metadata.Name)
+	}
+	return "this node"
 }
 
 func (r *NodeReconciler) stopped(c *Connector) *Command {

@@ -276,7 +276,7 @@ var Codes = []Info{
 		"Correct the field that the detail names.", RetryFix,
 	},
 	{
-		NoSuchResource, "no_such_resource", "There is no resource of that kind and name.", "Nothing was changed.",
+		NoSuchResource, "no_such_resource", "There is no resource of that kind and name.", "Nothing was read or changed.",
 		"List the resources; names are compared byte for byte.", RetryFix,
 	},
 	{

@@ -39,7 +39,7 @@ func newDev() *cobra.Command {
 	}
 	dir := cmd.Flags().String("data", defaultDev, "`DIR` for keys, configuration and data")
 	nodes := cmd.Flags().Int("nodes", devNodes,
-		"`N` nodes: 1, or 3 and more; a directory keeps the number it was made with")
+		"`N` nodes: 1, or 3 to 9; a directory keeps the number it was made with")
 	reset := cmd.Flags().Bool("reset", false, "forget everything that an earlier dev left in DIR, then start")
 	yes := cmd.Flags().Bool("yes", false, "with --reset: do not ask")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -29,6 +29,7 @@ func TestDocCommands(t *testing.T) {
 	pages := []string{
 		"docs/start/first-message.md", "docs/how-to/inspect-a-store.md", "docs/how-to/queues.md",
 		"docs/how-to/clusters.md", "docs/how-to/trust-a-client.md",
+		"docs/how-to/connectors.md",
 	}
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join("..", "..", page))

@@ -71,6 +71,12 @@ func serve(ctx context.Context, config string, ready func(*broker.Node, *nodeFil
 	if err := fsync.MkdirAll(fsync.OS(), filepath.Dir(data)); err != nil {
 		return err
 	}
+	if dir := f.connectors(config); dir != "" {
+		if err := fsync.MkdirAll(fsync.OS(), dir); err != nil {
+			return fmt.Errorf("make the directory of connectors' files, connectors.dir in %s: %w; nothing was started", config,
+				err)
+		}
+	}
 	n, err := broker.Open(broker.Config{
 		Dir: data, Listen: f.Listen, Trust: trust, MessageMax: f.MessageMax, Keep: []string{"pid"},
 		Name: f.Name, Admin: f.Admin, Version: buildVersion(), Seeds: f.cluster(), Number: raftstore.NodeID(f.Number),

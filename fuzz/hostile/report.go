@@ -59,7 +59,7 @@ func (r *run) table(rows []row, errs []string, doubt string) string {
 	}
 	for _, x := range rows {
 		c := cells(x.PublishDuring, x.DeliverDuring)
-		c[3], c[8] = fmt.Sprintf("%.2f", x.PublishRatio), fmt.Sprintf("%.2f", x.DeliverRatio)
+		c[3], c[8] = factor(x.PublishRatio), factor(x.DeliverRatio)
 		if x.Quiet > 0 {
 			c[4] = fmt.Sprintf("%.2f-%.2f", x.EachPublish[0], x.EachPublish[x.Quiet-1])
 		}
@@ -112,7 +112,23 @@ func (r *run) table(rows []row, errs []string, doubt string) string {
 	return b.String()
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
+// ms is a time in milliseconds; none was measured where it is 0.
+func ms(d time.Duration) string {
+	if d == 0 {
+		return unmeasured
+	}
+	return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond))
+}
+
+func factor(r float64) string {
+	if r == 0 {
+		return unmeasured
+	}
+	return fmt.Sprintf("%.2f", r)
+}
+
+// unmeasured stands where there is no number: others used the machine in all passes.
+const unmeasured = "-"
 
 // counts are names with numbers, the largest first.
 func counts(m map[string]uint64) string {
