@@ -41,8 +41,8 @@ func (c *file) place() (place, error) {
 		return place{}, &PathError{c.plan.path, "begins with " + ownPrefix + ", as files that connectors keep for themselves"}
 	}
 	if _, err := fsync.Mode(dir); errors.Is(err, fs.ErrNotExist) {
-		return place{}, &PathError{c.plan.path, "has no directory to lie in: " + dir + " (connectors.dir) is not there on the " +
-			"node that runs it: make it there (mkdir -m 700), or start that node again, which makes it"}
+		return place{}, &PathError{c.plan.path, "has no directory to lie in: " + dir + " (connectors.dir) is not there on " +
+			"the node that runs it: make it there (mkdir -m 700), or start that node again, which makes it"}
 	}
 	at := dir
 	for i, part := range parts {

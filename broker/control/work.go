@@ -133,8 +133,8 @@ func (r *NodeReconciler) connector(t *task, c *Connector, s *State) outcome {
 	case rt == nil && deleting:
 		return outcome{command: r.stopped(&k)}
 	case rt == nil && why == nil:
-		why = &Condition{CondAttachment, "NotRun", clip(fmt.Sprintf("%s, where it was placed, runs no connectors, because its "+
-			"node file names no directory for them (connectors.dir); nothing was moved; add that and start the node again, "+
+		why = &Condition{CondAttachment, "NotRun", clip(fmt.Sprintf("%s, where it was placed, runs no connectors, because "+
+			"its node file names no directory for them (connectors.dir); nothing was moved; add that and start the node again, "+
 			"or name a node that has it in spec.policy.node", s.placedOn(&k)), messageMax)}
 	}
 	if rt != nil && (deleting || why != nil) {

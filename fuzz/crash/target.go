@@ -35,8 +35,8 @@ type target struct {
 func (r *run) visit(ctx context.Context) error {
 	b, err := os.ReadFile(r.o.target)
 	if err != nil {
-		return fmt.Errorf("--target is the context file of a cluster that runs: %w; nothing was asked or made; name the file "+
-			"that `weida dev` wrote, DIR/context.yaml (weida-dev/context.yaml), or that of your cluster's clients", err)
+		return fmt.Errorf("--target is the context file of a cluster that runs: %w; nothing was asked or made; name the "+
+			"file that `weida dev` wrote, DIR/context.yaml (weida-dev/context.yaml), or that of your cluster's clients", err)
 	}
 	var t target
 	if err := yaml.Unmarshal(b, &t); err != nil {
