@@ -52,7 +52,7 @@ func newLogStat() *cobra.Command {
 		fmt.Fprintln(w, "group\tterm\tfirst\tlast\tsegments\tsealed\tbodies\tbytes\ton disk\t")
 		for _, g := range s.Groups {
 			if g.Err != nil {
-				fmt.Fprintf(w, "%d\tdamaged: %v\n", uint64(g.Group), g.Err)
+				fmt.Fprintf(w, "%d\t  damaged: %v\n", uint64(g.Group), g.Err)
 				continue
 			}
 			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", uint64(g.Group), uint64(g.HardState.Term),
@@ -85,6 +85,16 @@ func statJSON(s wal.StoreStat) any {
 	return out
 }
 
+// findingLine is a finding as JSON.
+type findingLine struct {
+	Result  string `json:"result"` // damaged or survived
+	Group   uint64 `json:"group"`  // 0 for a file of the node
+	Path    string `json:"path"`
+	Pos     int64  `json:"pos"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+}
+
 func newLogVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify DIR", Short: "read everything and judge it", Args: cobra.ExactArgs(1),
@@ -97,13 +107,17 @@ func newLogVerify() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		findings := []findingLine{}
 		sum, err := wal.VerifyStore(fsync.OS(), args[0], func(f wal.Finding) {
-			if asJSON {
-				return
-			}
 			word := "damaged"
 			if f.Survived {
 				word = "survived"
+			}
+			if asJSON {
+				findings = append(findings, findingLine{
+					word, uint64(f.Group), f.Path, f.Pos, fmt.Sprint(f.Verdict), fmt.Sprint(f.Err),
+				})
+				return
 			}
 			fmt.Printf("%s  group %d  %s: %v\n", word, uint64(f.Group), f.Verdict, f.Err)
 		})
@@ -111,7 +125,8 @@ func newLogVerify() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			err = json.NewEncoder(os.Stdout).Encode(sum)
+			err = printJSON("groups", sum.Groups, "files", sum.Files, "records", sum.Records, "bytes", sum.Bytes,
+				"damaged", sum.Damaged, "survived", sum.Survived, "findings", findings)
 		} else {
 			fmt.Printf("%d groups, %d files, %d records, %d bytes read: %d damaged, %d survived\n",
 				sum.Groups, sum.Files, sum.Records, sum.Bytes, sum.Damaged, sum.Survived)
