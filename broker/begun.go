@@ -3,11 +3,8 @@ package broker
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -18,13 +15,11 @@ import (
 )
 
 // begunFile names the replicas that were begun on this node and that the registry does not say are made yet: 8 bytes of
-// the group and 8 of the replica each, big-endian, in that order, and the digest of all. One that is named and not here
-// was here: it may have voted and confirmed, and is never begun again under its id. The registry alone cannot tell, for
-// a queue serves before it is told that its replicas are made.
-const (
-	begunFile = "begun"
-	begunMax  = 64 << 20 // bytes of it that are read
-)
+// an id up to which all replicas may have been, for an earlier file was damaged, else 0; 8 of the group and 8 of the
+// replica each, big-endian, in that order; and the digest of all. One that an earlier life named, or this one opened,
+// and that is not here, was here: it may have voted and confirmed, and is never begun again under its id. The registry
+// alone cannot tell, for a queue serves before it is told that its replicas are made.
+const begunFile = "begun"
 
 // begunReplica is one of them.
 type begunReplica struct{ group, replica uint64 }
@@ -35,7 +30,7 @@ type begunSet struct {
 	dir   string
 
 	mu    sync.Mutex
-	set   map[begunReplica]bool // guarded by mu
+	set   map[begunReplica]bool // guarded by mu; whether it may have been made: a life before named it, or it was opened
 	asked uint64                // guarded by mu; counts changes of set
 	// unknown says that the file was damaged: whatever the registry had placed then may have been begun, which is
 	// replicas up to this id.
@@ -46,38 +41,32 @@ type begunSet struct {
 	written uint64 // guarded by writing; of asked, what the file has
 }
 
-// readBegun reads the file of a data directory. A damaged one is kept beside; the next start moves it to quarantine/.
+// readBegun reads the file of a data directory.
 func readBegun(files fsync.FS, dir string, log *slog.Logger) (*begunSet, error) {
 	b := &begunSet{files: files, dir: dir, set: make(map[begunReplica]bool)}
-	path := filepath.Join(dir, begunFile)
-	text, err := fsync.ReadFile(files, path, begunMax)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return b, nil
-	case err == nil && b.parse(text):
-		return b, nil
-	case err != nil && !errors.Is(err, fsync.ErrTooLarge):
-		return nil, err
+	text, err := readSmall(files, dir, begunFile)
+	if err != nil || text == nil || b.parse(text) {
+		return b, err
 	}
 	b.unknown = true
-	log.Error("file damaged", "file", path, "doing", "it said which replicas were begun here before the cluster knew; "+
-		"one that is not here now is taken for lost; what is left of the file is kept as "+path+".damaged")
-	return b, files.Rename(path, path+".damaged")
+	return b, keepDamaged(files, dir, begunFile, text, log, "it said which replicas were begun here before the cluster "+
+		"knew; one that is not here now is taken for lost")
 }
 
 func (b *begunSet) parse(text []byte) bool {
 	n := len(text) - len(segment.Digest{})
-	if n < 0 || n%16 != 0 || segment.DigestOf(text[:n]) != segment.Digest(text[n:]) {
+	if n < 8 || n%16 != 8 || segment.DigestOf(text[:n]) != segment.Digest(text[n:]) {
 		return false
 	}
-	for at := 0; at < n; at += 16 {
+	b.below = raftstore.ReplicaID(binary.BigEndian.Uint64(text))
+	for at := 8; at < n; at += 16 {
 		b.set[begunReplica{binary.BigEndian.Uint64(text[at:]), binary.BigEndian.Uint64(text[at+8:])}] = true
 	}
 	return true
 }
 
-// has says whether a replica that is not made yet may have been begun here. newest is the
-// last id that was given out.
+// has says whether a replica that the registry does not call made may have been made here. newest is the last id that
+// was given out.
 func (b *begunSet) has(group raftstore.GroupID, id, newest raftstore.ReplicaID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +80,9 @@ func (b *begunSet) has(group raftstore.GroupID, id, newest raftstore.ReplicaID) 
 // share a write.
 func (b *begunSet) add(group raftstore.GroupID, id raftstore.ReplicaID, over func(group, replica uint64) bool) error {
 	b.mu.Lock()
-	b.set[begunReplica{uint64(group), uint64(id)}] = true
+	if x := (begunReplica{uint64(group), uint64(id)}); !b.set[x] {
+		b.set[x] = false
+	}
 	b.asked++
 	mine := b.asked
 	b.mu.Unlock()
@@ -108,11 +99,21 @@ func (b *begunSet) add(group raftstore.GroupID, id raftstore.ReplicaID, over fun
 	return nil
 }
 
+// opened says that a replica that add named is made. Where its making failed it is tried again.
+func (b *begunSet) opened(group raftstore.GroupID, id raftstore.ReplicaID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if x := (begunReplica{uint64(group), uint64(id)}); !b.set[x] {
+		b.set[x] = true
+	}
+}
+
 func (b *begunSet) text(over func(group, replica uint64) bool) (text []byte, upTo uint64) {
 	b.mu.Lock()
 	list, upTo := slices.SortedFunc(maps.Keys(b.set), func(x, y begunReplica) int {
 		return cmp.Or(cmp.Compare(x.group, y.group), cmp.Compare(x.replica, y.replica))
 	}), b.asked
+	text = binary.BigEndian.AppendUint64(nil, uint64(b.below))
 	b.mu.Unlock()
 	var gone []begunReplica
 	for _, x := range list {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"weida/fsync"
+	"weida/fsync/faultfs"
 	"weida/raftstore"
 )
 
@@ -63,8 +65,41 @@ func TestBegunFile(t *testing.T) {
 		if !b.has(110, 1010, 5000) || !b.has(110, 5000, 5000) || b.has(110, 5001, 6000) {
 			t.Fatalf("%x is taken for another list", text)
 		}
-		if kept, err := os.ReadFile(path + ".damaged"); err != nil || !bytes.Equal(kept, text) {
-			t.Fatalf("it is not kept: %x, %v", kept, err)
+		for _, name := range []string{path, path + ".damaged"} { // a crash now finds it damaged again, and not missing
+			if kept, err := os.ReadFile(name); err != nil || !bytes.Equal(kept, text) {
+				t.Fatalf("it is not kept: %x, %v", kept, err)
+			}
 		}
+		if err := b.add(300, 7000, never); err != nil {
+			t.Fatal(err)
+		}
+		if b := open(); !b.has(110, 5000, 9000) || b.has(110, 5001, 9000) || !b.has(300, 7000, 9000) {
+			t.Fatal("the next start does not know what may have been in it")
+		}
+	}
+}
+
+// A replica whose making failed is tried again under its id, in the same life; one that was opened is not.
+func TestBegunFails(t *testing.T) {
+	dir := t.TempDir()
+	files := faultfs.New(fsync.OS())
+	b, err := readBegun(files, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := func(uint64, uint64) bool { return false }
+	files.SetFull(true)
+	if err := b.add(1, 10, never); !errors.Is(err, fsync.ErrDiskFull) {
+		t.Fatal(err)
+	}
+	files.SetFull(false)
+	if b.has(1, 10, 20) {
+		t.Error("what could not be named counts as begun")
+	}
+	if err := b.add(1, 10, never); err != nil || b.has(1, 10, 20) {
+		t.Errorf("what was named and not made counts as made, %v", err)
+	}
+	if b.opened(1, 10); !b.has(1, 10, 20) {
+		t.Error("what was opened does not count as made")
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"time"
 
 	"weida/broker/control"
@@ -56,32 +54,29 @@ func (c *cluster) join() error {
 		return nil
 	}
 	n := c.node
-	path := filepath.Join(n.c.Dir, joinedFile)
-	b, err := fsync.ReadFile(n.c.files, path, int64(2*joinedHalf))
+	b, err := readSmall(n.c.files, n.c.Dir, joinedFile)
 	id, repair := joinedID(b)
 	switch {
-	case err == nil && repair:
+	case err != nil:
+		return err
+	case repair:
 		return c.keep(id)
-	case err == nil && id > 0:
+	case id > 0:
 		c.self, c.kept = id, true
 		return nil
-	case err == nil || errors.Is(err, fsync.ErrTooLarge):
-		return c.askAgain(path)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+	case b != nil:
+		return c.askAgain(b)
 	case c.founder:
 		return nil
 	}
 	return c.among(func(ctx context.Context) error { return c.askToJoin(ctx, 0) })
 }
 
-// askAgain asks the cluster what a damaged file said. The file is kept beside; the next start moves it to quarantine/.
-func (c *cluster) askAgain(path string) error {
+// askAgain asks the cluster what a damaged file said.
+func (c *cluster) askAgain(text []byte) error {
 	n := c.node
-	aside := path + ".damaged"
-	n.c.Log.Error("file damaged", "file", path, "doing", "it said as which replica this node has the control log; the "+
-		"cluster is asked, and what is left of the file is kept as "+aside)
-	if err := n.c.files.Rename(path, aside); err != nil {
+	if err := keepDamaged(n.c.files, n.c.Dir, joinedFile, text, n.c.Log, "it said as which replica this node has the "+
+		"control log; the cluster is asked"); err != nil {
 		return err
 	}
 	err := c.among(func(ctx context.Context) error { return c.askToJoin(ctx, 0) })

@@ -140,6 +140,9 @@ func (n *Node) openReplica(q *nodeQueue, c *control.Queue, row *control.Replica)
 		}
 	}
 	_, err := n.host.OpenReplica(q.id, q, o)
+	if err == nil && !row.Made {
+		n.begunHere.opened(q.id, o.Self)
+	}
 	return err
 }
 
