@@ -28,12 +28,7 @@ func TestBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := runBeside(c, o)
-	if err != nil && strings.Contains(err.Error(), "in memory") {
-		t.Skip("the temporary directory is in memory: ", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	measured(t, err)
 	var r report
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
